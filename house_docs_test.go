@@ -2,6 +2,7 @@ package house
 
 import (
 	"fmt"
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -87,6 +88,29 @@ func TestCommentsNameDecisionsThatExist(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Comments of the product, and those of black-box tests, name what they mean (style.md, Plain
+// English). Other tests are not checked yet.
+func TestCommentsArePlain(t *testing.T) {
+	riddle := regexp.MustCompile(`\b([Nn]obody|[Ss]omebody|[Aa]nybody|[Ww]hoever|[Ww]homever|[Ww]hosever|is to be|are to be|comes to be)\b`)
+	seen := 0
+	for _, f := range files {
+		if f.test && f.dir != "cmd/svc/blackbox" {
+			continue
+		}
+		seen++
+		for _, group := range f.ast.Comments {
+			for _, c := range group.List {
+				if m := riddle.FindString(c.Text); m != "" && !ast.IsGenerated(f.ast) {
+					t.Errorf("%s says %q: name what is meant", fset.Position(c.Pos()), m)
+				}
+			}
+		}
+	}
+	if seen < 200 {
+		t.Errorf("only %d files were read", seen)
 	}
 }
 

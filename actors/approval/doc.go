@@ -10,7 +10,7 @@
 //	         +---------+
 //	         v         |
 //	(run) pending -----+--> approved   approve: the last one required
-//	         |              edited     the same, and somebody edited
+//	         |              edited     the same, with edited arguments
 //	         |              rejected   reject: at once
 //	         |              responded  respond: at once
 //	         |              expired    the SLA has elapsed

@@ -4,7 +4,7 @@
 // A run is the row runs/<id> with its rows in run_steps; its address is
 // run/<tenant>/<run id>. Its thread tells it Proceed when no earlier run of the thread is
 // open; the row of a run that was accepted first in its thread says so from the start. A run
-// without a thread begins with StartOne. Anybody may tell it CancelRun. An approval
+// without a thread begins with StartOne. Any actor may send it CancelRun. An approval
 // that is decided tells it ApprovalsDecided. It tells its thread RunEnded.
 //
 //	StartOne ─┐                          ┌──────── next step ────────┐

@@ -406,11 +406,11 @@ func (hs *Hubs) produce(a cluster.Address) cluster.Behavior {
 		delete(hs.born, a.ID)
 		return r
 	}
-	return nobody{}
+	return noReader{}
 }
 
-// nobody drops messages that arrive too late for a Reader.
-type nobody struct{}
+// noReader drops messages that arrive too late for a Reader.
+type noReader struct{}
 
-func (nobody) Receive(c cluster.Context, _ any) { c.Stop() }
-func (nobody) Stopped()                         {}
+func (noReader) Receive(c cluster.Context, _ any) { c.Stop() }
+func (noReader) Stopped()                         {}

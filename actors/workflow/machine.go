@@ -493,16 +493,22 @@ func (c *change) childChanged(run id.RunID, known *Child) bool {
 		}
 		return c.enqueue(End{Node: o.Node, Output: out, TokensIn: known.TokensIn, TokensOut: known.TokensOut, CostUSD: known.CostUSD})
 	case known.Status == lifecycle.RunWaitingApproval:
+		c.charge(known)
 		c.fail(lifecycle.FailChildWaitingApproval, "The agent of the node "+node+" waits for an approval. Use a gate before it.")
 		return true
 	case known.Status.Terminal():
-		c.s.TokensIn += known.TokensIn
-		c.s.TokensOut += known.TokensOut
-		c.s.CostUSD += known.CostUSD
+		c.charge(known)
 		c.fail(lifecycle.FailChildFailed, "The agent of the node "+node+" failed: "+known.Code+": "+known.Message)
 		return true
 	}
 	return false
+}
+
+// charge adds what a child used to the sums of a run that fails because of it.
+func (c *change) charge(known *Child) {
+	c.s.TokensIn += known.TokensIn
+	c.s.TokensOut += known.TokensOut
+	c.s.CostUSD += known.CostUSD
 }
 
 // answered decides again with the answer to a question.

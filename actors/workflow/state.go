@@ -105,7 +105,7 @@ type Event struct {
 	Payload json.RawMessage
 }
 
-// End is the end of a node that is to be walked.
+// End is the end of a node that the next walk takes through the graph.
 type End struct {
 	Node   int // starts: the beginning of the run
 	Output flow.Output

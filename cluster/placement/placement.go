@@ -12,7 +12,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// ErrNoMembers: a placement over nobody would leave every shard without owner.
+// ErrNoMembers: a placement without members would leave every shard without an owner.
 var ErrNoMembers = errors.New("placement: no members")
 
 // Table is the owner of every shard. It is immutable.

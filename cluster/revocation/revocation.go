@@ -86,7 +86,7 @@ type Revoker struct {
 	memory  atomic.Pointer[Memory]  // nil: nothing is remembered yet
 	heard   heard
 
-	owed chan struct{} // capacity 1: an announcement is to be made
+	owed chan struct{} // capacity 1: holds a value while an announcement is due
 	quit context.CancelFunc
 	wg   sync.WaitGroup
 }
@@ -189,10 +189,9 @@ func (r *Revoker) forget(ctx context.Context, what msg.Revoked) error {
 	return (*m).Forget(ctx, what)
 }
 
-// OnRevoked is called by the beat when the numbers have moved up to upTo; it is
-// called by nobody else, and not twice at a time. When it returns nil this node
-// has acted on all of them: it was told of each, or has forgotten everything and
-// asked about every stream.
+// OnRevoked is called by the beat alone, when the numbers have moved up to upTo, and not twice
+// at a time. When it returns nil this node has acted on all of them: it has received each, or
+// has forgotten everything and asked about every stream.
 func (r *Revoker) OnRevoked(ctx context.Context, upTo int64) error {
 	if r.heard.all(upTo) {
 		r.heard.passed(upTo)

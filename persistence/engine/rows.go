@@ -109,8 +109,8 @@ type RunInsert struct {
 	OriginKind   lifecycle.OriginKind
 	OriginID     id.UUID
 	EndUserID    *id.EndUserID
-	// PersonID is the end user to whom the run's data belongs, whoever started it: the run is
-	// erased with that end user. Nil: EndUserID.
+	// PersonID is the end user to whom the run's data belongs, which need not be its caller: the
+	// run is erased with that end user. Nil: EndUserID.
 	PersonID  *id.EndUserID
 	CreatedAt time.Time
 	State     []byte

@@ -8,8 +8,8 @@ import (
 )
 
 // NewEvent is an event of a type, under an id of its own: its body is frozen here.
-// data is one of the structs of package webhook. Who reports something asks first
-// whether anybody hears: a body costs.
+// data is one of the structs of package webhook. Callers first ask whether the
+// tenant has an endpoint that may want the event, since a body costs time.
 func NewEvent(shard id.Shard, t webhook.Type, data any, at time.Time) Event {
 	at = Kept(at)
 	e := Event{ID: id.EventID{UUID: id.New(shard)}, Type: t, At: at}

@@ -38,7 +38,7 @@ func EndUser(u id.EndUserID) string { return "end_user:" + u.String() }
 func Group(name string) string { return "group:" + name }
 
 // Viewer returns the principals of the person for whom a search is made: an end user with the
-// groups of its attributes, or nobody (nil). A document is seen if its ACL is empty or shares
+// groups of its attributes, or no person (nil). A document is seen if its ACL is empty or shares
 // a principal with these.
 func Viewer(u *id.EndUserID, groups []string) []string {
 	all := []string{Public}

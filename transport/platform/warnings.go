@@ -122,7 +122,7 @@ func (s *approvalSearch) start(ctx context.Context, d *flow.Definition) (err err
 	return err
 }
 
-// warning returns what is to be said of an agent, "" for nothing.
+// warning returns the warning about an agent, "" if there is none.
 func (s *approvalSearch) warning(ctx context.Context, a id.AgentID) (string, error) {
 	why, known := s.told[a]
 	if known {

@@ -100,7 +100,7 @@ func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only string) (*view, error) {
 	v := &view{access: access}
 	var targets []mcp.Target
-	var locked []string // nobody may ask them: their last known lists count
+	var locked []string // not asked here: their last known lists count
 	for i := range access.Servers {
 		s := &access.Servers[i]
 		if !s.Enabled || !slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {

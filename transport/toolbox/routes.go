@@ -155,8 +155,8 @@ func (b *Toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.
 	return specs, nil
 }
 
-// tenantWide is the credential that a server is listed with for nobody in
-// particular, nil where it takes none.
+// tenantWide returns the connection with which a server is listed for the tenant as a whole,
+// nil if the server takes no credentials.
 func (b *Toolbox) tenantWide(ctx context.Context, t id.TenantID, s *api.MCPServer) (*id.ConnectionID, error) {
 	if s.AuthKind == tool.AuthNone {
 		return nil, nil

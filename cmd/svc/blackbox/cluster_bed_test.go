@@ -37,7 +37,7 @@ type bed struct {
 	admin *pgxpool.Pool
 	redis *redisServer
 	nodes []*member
-	desk  *node // runs management commands, by a way that nobody cuts
+	desk  *node // runs management commands, over a link that no test cuts
 	book  *book
 	net   network // between the nodes; nil: fronts
 	over  chan struct{}
@@ -160,7 +160,7 @@ func (m *member) beforeDatabase(dial func() (net.Conn, error)) *front {
 }
 
 // shows has the nodes find a server of this machine's own network under its own
-// address, and says whose process has dialled.
+// address, and says which process has dialled.
 func (b *bed) shows(addr string) {
 	b.t.Helper()
 	if b.net == nil {
@@ -181,7 +181,7 @@ func (b *bed) shows(addr string) {
 // asked once for each connection: another one may have the same port later.
 func (b *bed) caller(c net.Conn) int {
 	if b.net != nil {
-		// Whoever has dialled for the node notes it only when the connection stands.
+		// The dialler notes the connection only once it is established.
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for range 1000 {
@@ -484,7 +484,7 @@ type spread struct {
 	lie  *lie // what it does wrong, nil: nothing
 
 	mu     sync.Mutex         // guards served
-	served map[string]*member // who has served the last stream of a path
+	served map[string]*member // the member that served the last stream of a path
 }
 
 const (
@@ -586,7 +586,7 @@ func (s *spread) explain(a *exchange, request string) {
 	}
 }
 
-// resume notes who serves a stream, and says whether it goes on elsewhere.
+// resume notes which member serves a stream, and reports whether it is another one than before.
 func (s *spread) resume(r *http.Request, m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

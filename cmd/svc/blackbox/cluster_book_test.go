@@ -112,7 +112,7 @@ func (b *book) event(format string, args ...any) {
 	defer b.mu.Unlock()
 	line := fmt.Sprintf("%8.3f %s", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 	b.happened = append(b.happened, line)
-	if testing.Verbose() { // a storm is long: whoever watches sees where it is
+	if testing.Verbose() { // a storm is long: show how far it is
 		fmt.Fprintln(os.Stderr, line)
 	}
 }

@@ -19,13 +19,13 @@ import (
 // bucketLaws are those of buckets that are emptied.
 var bucketLaws = []string{lawAdmits, lawRetry, lawFlows}
 
-// drained is a bucket that nobody else asks, and that is small enough to be emptied.
+// drained is a bucket that no other part of the load asks, small enough to be emptied.
 // The embed API's hold as much as flows in within a minute.
 type drained struct {
 	id    string
 	size  int
 	ahead int // tokens that nodes may hold for a moment which did not ask for them
-	yes   int // the status of who has got a token
+	yes   int // the status of a request that got a token
 }
 
 // drawing is the key of a context that says which bucket its requests are charged to.
@@ -100,7 +100,7 @@ func (l *load) drain(ctx context.Context) error {
 	}
 	l.book.drains(x)
 	var n atomic.Int64
-	var lost atomic.Bool // whether some have got a token nobody knows
+	var lost atomic.Bool // an answer is missing: its request may have got a token
 	ask := func() answer {
 		i := int(n.Add(1))
 		a, err := take(context.WithValue(ctx, drawing{}, x.id), i)
@@ -154,8 +154,8 @@ func (l *load) drain(ctx context.Context) error {
 	return nil
 }
 
-// goesOn waits for some time, and reports whether a bucket is to be asked after it.
-// When the load stops, it is until there was a case.
+// goesOn waits for some time, and reports whether the test goes on asking a bucket. After the
+// load has stopped it goes on until there was a case.
 func (l *load) goesOn(ctx context.Context, after time.Duration) bool {
 	timer := time.NewTimer(after)
 	defer timer.Stop()
@@ -185,13 +185,13 @@ func retryAfter(h http.Header) time.Duration {
 // unrest is a time in which the owners of buckets may be others, or may not answer.
 type unrest struct {
 	from  time.Time
-	over  time.Time     // from here on nobody does anything to a node; zero: they still do
+	over  time.Time     // from here on the test does nothing to a node; zero: it still does
 	ready time.Time     // all nodes that it has hit are ready again; zero: they are not
 	grace time.Duration // until what has gone is known to have gone, and all that moved has arrived
 	crash bool          // what nodes knew may be lost
 }
 
-// movesWithin is how long it takes at most, once it is known who is there, until
+// movesWithin is how long it takes at most, once the members are known, until
 // buckets are where they are asked for: a node that does not answer is waited for a
 // second. Where there is one node they never move.
 const movesWithin = 1500 * time.Millisecond
@@ -332,8 +332,8 @@ func (x *drained) admits(b *book, asks []*exchange) {
 	}
 }
 
-// keepsItsWord looks at those who were refused and came again as they were told,
-// where nobody else asked meanwhile.
+// keepsItsWord checks requests that were refused and came again after Retry-After, with no
+// other request in between.
 func (x *drained) keepsItsWord(b *book, asks []*exchange) {
 	for i, a := range asks[:max(len(asks)-1, 0)] {
 		next := asks[i+1]
@@ -350,7 +350,7 @@ func (x *drained) keepsItsWord(b *book, asks []*exchange) {
 }
 
 // flows looks at what is refused of a bucket, and at all that is asked of it from
-// then on: who finds a token is not refused.
+// then on: a request that finds a token is not refused.
 func (x *drained) flows(b *book, asks []*exchange) {
 	first := slices.IndexFunc(asks, isRefused)
 	if first < 0 {
@@ -369,7 +369,7 @@ func (x *drained) flows(b *book, asks []*exchange) {
 
 // least is how many tokens there were for a request, whatever the others took while
 // it was asked. A bucket never has less than none, neither when it came to where it is
-// nor when somebody was answered. What has flowed in from then on is there, as far as
+// nor when a request was answered. What has flowed in from then on is there, as far as
 // there was room.
 func (x *drained) least(asks []*exchange, a *exchange, since time.Time) float64 {
 	lately, from := false, []time.Time{since}

@@ -12,8 +12,8 @@ import (
 )
 
 // TestClusterBulk cuts a node off from Postgres while three approvals of a run are
-// decided in one request: some may be decided and others not. Whoever repeats the
-// request has the others decided too, and the run goes on.
+// decided in one request: some may be decided and others not. A repeat of the
+// request decides the others too, and the run goes on.
 func TestClusterBulk(t *testing.T) {
 	b := newBed(t, 1, time.Second)
 	b.start()

@@ -42,8 +42,8 @@ func (b *bed) part(x, y *member, to cut) {
 	y.peers.set(x.name, to)
 }
 
-// pause stops a node for longer than its lease. What the process does when it
-// wakes up nobody wants any more: its peers have declared it dead, and it ends.
+// pause stops a node for longer than its lease. When the process wakes up, its peers have
+// declared it dead, and it ends.
 func (s *shaker) pause(ctx context.Context, m *member) {
 	s.scene.t.Helper()
 	s.settle(ctx)

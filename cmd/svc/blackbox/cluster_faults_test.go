@@ -256,7 +256,7 @@ func shaken(t *testing.T, file string, env []string, does func(*shaker, context.
 	l := newLoad(t, b, b.book)
 	l.quiet = true
 	n := crowd{talkers: 2, clerks: 3, tellers: 3, flows: 3, revokers: 1, drainers: 3}
-	if len(env) > 1 { // of the bucket nobody else is to take
+	if len(env) > 1 { // no other request takes from the bucket
 		n = crowd{}
 	}
 	s := &shaker{load: l}

@@ -82,7 +82,7 @@ func (l *load) subscribes(t *testing.T, x *lie) {
 			}
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
-				return // who sent it was killed meanwhile
+				return // the sender was killed meanwhile
 			}
 			d := &dispatch{to.Load(), r.Header, body}
 			if d.to != nil && !x.tell(x, d) {
@@ -111,8 +111,8 @@ type audited struct {
 	rotated              int // signed with another secret than the first one
 }
 
-// audit holds the laws of webhooks against what the endpoints were sent, when
-// nothing is to be sent any more.
+// audit checks the laws of webhooks against what the endpoints received, once no delivery is
+// pending.
 func (l *load) audit(t *testing.T, f *findings) (sum audited) {
 	t.Helper()
 	if l.hearers == nil {

@@ -69,7 +69,7 @@ func TestClusterKill(t *testing.T) {
 		}
 		pauseFor(ctx, 2*time.Second)
 		victim := b.nodes[round%len(b.nodes)]
-		killed := time.Now() // before: who was cut comes back at once
+		killed := time.Now() // before the kill: clients that were cut come back at once
 		victim.kill()
 		pauseFor(ctx, goesOnWithin)
 		close(stop)

@@ -19,17 +19,17 @@ type cut int
 const (
 	whole   cut = iota
 	refused     // connections are reset, new ones too
-	dropped     // bytes wait, as they do while packets are lost, and nobody is told
+	dropped     // bytes wait, as they do while packets are lost, without an error
 )
 
 func (c cut) String() string { return [...]string{"whole", "refused", "dropped"}[c] }
 
-// front is a TCP proxy before one listener. Whoever dials has a way of its own,
-// which may be cut.
+// front is a TCP proxy before one listener. Each dialler has a way of its own, which may be
+// cut.
 type front struct {
 	addr   string
 	dial   func() (net.Conn, error)
-	who    func(net.Conn) string // who has dialled; nil: they are all one
+	who    func(net.Conn) string // names the dialler; nil: all are one
 	listen func(addr string) (net.Listener, error)
 
 	mu        sync.Mutex // guards the fields below
@@ -61,7 +61,7 @@ func newFront(t *testing.T, dial func() (net.Conn, error), who func(net.Conn) st
 	return newFrontAt(t, reserved(t), func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }, dial, who)
 }
 
-// newFrontAt is one at an address that is nobody else's, in the network in which
+// newFrontAt returns a front at an address that nothing else uses, in the network in which
 // listen listens.
 func newFrontAt(t *testing.T, addr string, listen func(string) (net.Listener, error), dial func() (net.Conn, error), who func(net.Conn) string) *front {
 	t.Helper()
@@ -73,7 +73,7 @@ func newFrontAt(t *testing.T, addr string, listen func(string) (net.Listener, er
 	return f
 }
 
-// open listens; shut refuses whoever dials, as the port of a dead process does.
+// open listens; shut refuses connections, as the port of a dead process does.
 func (f *front) open() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +118,7 @@ func (f *front) close() {
 	f.serving.Wait()
 }
 
-// those are the crossings of one who dials, or of all; under mu.
+// those returns the crossings of one dialler, or of all; under mu.
 func (f *front) those(who string, all bool) []*crossing {
 	var out []*crossing
 	for c := range f.crossings {
@@ -129,7 +129,7 @@ func (f *front) those(who string, all bool) []*crossing {
 	return out
 }
 
-// set cuts the way of one who dials, or makes it whole.
+// set cuts the way of one dialler, or makes it whole.
 func (f *front) set(who string, to cut) {
 	f.mu.Lock()
 	w := f.way(who)
@@ -146,7 +146,7 @@ func (f *front) set(who string, to cut) {
 	}
 }
 
-// way is that of one who dials; under mu.
+// way returns the way of one dialler; under mu.
 func (f *front) way(who string) *way {
 	w := f.ways[who]
 	if w == nil {
@@ -300,8 +300,7 @@ func socketInode(local, remote int) string {
 	return ""
 }
 
-// listens reports whether somebody listens at a port of this machine, without
-// dialling it.
+// listens reports whether a process listens at a port of this machine, without dialling it.
 func listens(addr string) bool {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// yard is a tool server with mutating tools that nobody gates: yard.mark takes an
+// yard is a tool server with mutating tools that no policy gates: yard.mark takes an
 // idempotency_key, yard.stamp does not. It knows which process has called.
 type yard struct {
 	url string
@@ -50,7 +50,7 @@ const (
 // calling is the key of a connection's context that holds the process that dialled.
 type calling struct{}
 
-// newYard starts one. Without a bed it does not know who calls.
+// newYard starts a yard. Without a bed it does not know which process calls.
 func newYard(t *testing.T, b *bed) *yard {
 	y := &yard{}
 	s := httptest.NewUnstartedServer(y)
@@ -72,7 +72,7 @@ func (y *yard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var m rpc
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // whoever asked was killed while asking
+		return // the caller was killed while it sent
 	}
 	_ = json.Unmarshal(body, &m)
 	switch {
@@ -190,7 +190,7 @@ type chore struct {
 	frames    []client.Frame
 	heard     bool   // its stream was followed
 	polled    string // the first terminal status that a poll saw
-	cancelled string // what the cancel answered, empty: nobody cancelled
+	cancelled string // what the cancel answered, empty: it was not cancelled
 }
 
 // conversation is a thread with several posts.
@@ -256,8 +256,8 @@ func (l *load) repeat(ctx context.Context, wg *sync.WaitGroup, n int, pause time
 	}
 }
 
-// endsWithin is how long what was begun may take to end when nobody shakes the
-// bed any more.
+// endsWithin is how long what was begun may take to end once the bed is
+// not shaken any more.
 const endsWithin = 30 * time.Second
 
 // size of a load: clients of each kind.
@@ -310,8 +310,8 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	l.errs, l.kept = nil, l.errs
 }
 
-// hear follows a run to its end. Who cannot says what a read shows of the run
-// meanwhile, and who has served the stream.
+// hear follows a run to its end. If it cannot, its error has what a read shows of the run, and
+// which member served the stream.
 func (l *load) hear(ctx context.Context, run string) ([]client.Frame, error) {
 	frames, err := l.scene.hear(ctx, run, nil)
 	if err == nil {
@@ -439,7 +439,7 @@ func (l *load) chore(ctx context.Context) error {
 		a, err := l.c.do(ctx, "POST", path, body)
 		switch {
 		case err != nil || a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests:
-			return nil // whether it was accepted nobody knows
+			return nil // it may have been accepted
 		case a.status != http.StatusAccepted:
 			return fmt.Errorf("POST %s: %s", path, a)
 		}

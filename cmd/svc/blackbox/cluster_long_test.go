@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// stormLease is short, so that a storm is, and yet long enough that a machine which
-// is busy for a moment takes it from nobody.
+// stormLease is short, so that a storm is short too, and long enough that no node loses it
+// because the machine is busy for a moment.
 const stormLease = 2 * time.Second
 
 // TestClusterOfOne is the storm on a node of its own: what it takes to restart is

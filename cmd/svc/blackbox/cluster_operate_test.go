@@ -28,7 +28,7 @@ import (
 // What operators do to nodes, and what befalls them. The leases are long, so that
 // what is seen here cannot be due to the lapse of one.
 
-// longLease is one that is no part of a test: nobody beats for 20 s of it at most.
+// longLease is for tests in which no lease ends: a node may miss its beats for 20 s.
 const longLease = 30 * time.Second
 
 // handsOverWithin is far less, and far more than a busy machine takes.
@@ -138,7 +138,7 @@ const (
 )
 
 // settles waits until a node's gauge of running runs is n: an activation is counted
-// before the answer to who has posted it, and its behaviour's own count with it.
+// before its post is answered, and its behaviour's own count with it.
 func (o *operated) settles(ctx context.Context, m *member, n int) {
 	o.t.Helper()
 	eventually(o.t, ctx, fmt.Sprintf("node %s has %d runs in memory", m.name, n), func() bool {
@@ -173,7 +173,7 @@ func (m *member) living(but ...string) (n float64, ok bool) {
 }
 
 // TestADrainedNodeHandsOver drains a node that has runs: the others have its shards
-// at once, while nobody is refused, it finishes the model turns that it has begun, and it
+// at once, no request is refused, it finishes the model turns that it has begun, and it
 // has its shards back when the drain is undone.
 func TestADrainedNodeHandsOver(t *testing.T) {
 	t.Parallel()
@@ -313,23 +313,23 @@ func (o *operated) measures(t *testing.T, ctx context.Context, nodes []*member) 
 			t.Errorf("%v actors of the kind %s", n, kind)
 		}
 	}
-	for _, m := range nodes { // who has ended is not kept, and counted no more
+	for _, m := range nodes { // runs that have ended are not kept or counted
 		o.settles(ctx, m, 0)
 	}
 }
 
 // TestWhoseProcessDiedIsFoundByItsRefusedPort kills a node. Its lease would hold the
-// others back for two thirds of it at least; its port, where nobody answers, has them
-// take over once it has also missed a beat.
+// others back for two thirds of it at least; since its port refuses connections, they take
+// over once it has also missed a beat.
 func TestWhoseProcessDiedIsFoundByItsRefusedPort(t *testing.T) {
 	t.Parallel()
 	const lease = 9 * time.Second
-	const lapse = lease * 2 / 3 // who is killed just before a beat lapses no sooner
+	const lapse = lease * 2 / 3 // a node that is killed just before a beat lapses no sooner
 	o := newOperated(t, lease)
 	ctx := within(t, time.Minute)
 	victim := o.nodes[2]
 	others := o.others(victim)
-	// A node marks nobody within a lease of its own start.
+	// A node marks no other as dead within a lease of its own start.
 	eventually(t, ctx, "all nodes may mark others dead", func() bool {
 		var all bool
 		err := o.admin.QueryRow(ctx, `SELECT bool_and(clock_timestamp() - started_at > $1) FROM members`, lease+time.Second/2).Scan(&all)
@@ -543,8 +543,8 @@ type onceEach struct {
 	failed []error
 }
 
-// rid ends a node in order, and says whether it was seen to have nothing left but runs
-// that it finishes while it still answered: nobody has to wait for what is on the way out.
+// rid ends a node in order, and reports whether it was seen without runs, except those that it
+// finishes, while it still answered: no request waits for runs on their way out.
 func (l *onceEach) rid(ctx context.Context, m *member) bool {
 	var empty atomic.Bool
 	var looking sync.WaitGroup

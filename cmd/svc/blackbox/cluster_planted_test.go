@@ -135,7 +135,7 @@ var wrong = []struct {
 	name string
 	law  string
 	lie  lie
-	does func(ctx context.Context, s *shaker) // shakes the bed, nil: nobody does
+	does func(ctx context.Context, s *shaker) // shakes the bed; nil: it is not shaken
 }{
 	{"a run that was accepted is not there", lawAccepted, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
 		path := r.URL.Path

@@ -130,7 +130,7 @@ func (s *shaker) cutOff(ctx context.Context, m *member, how cut) {
 	}
 }
 
-// crash crashes Postgres and starts it again after a while. Nobody ends of it.
+// crash crashes Postgres and starts it again after a while. No node ends because of it.
 func (s *shaker) crash(ctx context.Context, down time.Duration) {
 	s.scene.t.Helper()
 	s.settle(ctx)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// warm has the load at work for a moment on a bed that nobody shakes, and says
-// what the bed uses when it rests after it.
+// warm runs the load for a moment on a bed that is not shaken, and returns what the bed uses
+// at rest after it.
 func (l *load) warm(t *testing.T, n crowd) rest {
 	t.Helper()
 	l.run(t, 2*time.Minute, n, func(ctx context.Context) { pauseFor(ctx, 3*time.Second) })

@@ -115,7 +115,7 @@ func (l *load) find(t *testing.T) *findings {
 		f.listed[r.ID] = true
 		if r.Parent != nil && known[*r.Parent] {
 			f.parents[r.ID] = *r.Parent
-			continue // the laws of workflows look at it, and no endpoint is told of it
+			continue // the laws of workflows look at it, and no endpoint receives it
 		}
 		if terminalStatus[r.Status] {
 			f.ended[r.ID] = r.Status
@@ -130,7 +130,7 @@ func (l *load) find(t *testing.T) *findings {
 	return f
 }
 
-// settled reads a run that is to be terminal soon.
+// settled reads a run until it is terminal.
 func (l *load) settled(ctx context.Context, run string, into *runAnswer) (a answer, err error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -321,7 +321,7 @@ func (f *findings) repeated() int {
 	return n
 }
 
-// rest is what a bed uses when nobody asks it for anything.
+// rest is what a bed uses without requests.
 type rest struct{ goroutines, descriptors, resident, connections float64 }
 
 func (r rest) String() string {

@@ -23,7 +23,7 @@ type visit struct {
 	posts      []*utterance
 	filled     bool           // to the last message
 	run        string         // the first one
-	heard      []client.Frame // of its relay, over whatever happened; nil: nobody listened
+	heard      []client.Frame // of its relay, over all disturbances; nil: it was not read
 
 	// What there is when all is over.
 	runs     map[string]*runAnswer
@@ -120,7 +120,7 @@ func (l *load) places(ctx context.Context, x *visit) {
 	}
 }
 
-// foreign asks as one visitor for what is another one's, and for what is nobody's.
+// foreign asks as one visitor for what another one owns, and for what does not exist.
 func (l *load) foreign(ctx context.Context, x, other *visit) error {
 	for _, c := range []struct {
 		method, path, theirs string

@@ -93,7 +93,7 @@ func (c *caller) embedKey(t *testing.T, ctx context.Context, agent, name string)
 	return k
 }
 
-// endUser returns the id of a person who has visited.
+// endUser returns the id of an end user that has visited.
 func (c *caller) endUser(t *testing.T, ctx context.Context, sub string) string {
 	t.Helper()
 	k := c.embedKey(t, ctx, c.publish(t, "Visited", simulatedModel), "of "+sub)

@@ -335,7 +335,7 @@ type flowTale struct {
 	frames  []client.Frame // heard while it happened, over reconnects
 	err     error          // why it was not told to its end
 
-	cancelled string // what the cancel answered, empty: nobody cancelled
+	cancelled string // what the cancel answered, empty: it was not cancelled
 	accepted  bool   // the event of a race was accepted
 	approved  string // what the approval of a race answered
 	counted   int    // decisions of fifty that count

@@ -113,7 +113,7 @@ func newTools(t *testing.T) (url string, log *callLog) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // whoever asked was killed while asking
+			return // the caller was killed while it sent
 		}
 		var asked struct {
 			Method string
@@ -145,7 +145,7 @@ const (
 	isExpired   fate = "expired"
 	isCancelled fate = "cancelled" // with its run, while it waits
 	inBulk      fate = "approved in bulk"
-	// In a race the approval's end is whoever comes first.
+	// In a race the first of the two decides the approval.
 	approveOrCancel fate = "approved or cancelled"
 	approveOrExpire fate = "approved or expired"
 	anyOfThree      fate = "approved, cancelled or expired"
@@ -248,8 +248,8 @@ func newScene(t *testing.T, n *node) *scene {
 	return w
 }
 
-// calm is for nodes that nobody kills: to lose the lease because the machine is
-// busy with something else would be a crash.
+// calm is for nodes that the test does not kill: a lease that is lost because the machine is
+// busy would be a crash.
 const calm = "SVC_CLUSTER_LEASE=30s"
 
 // newSceneNode is a node on a database that stays while the node is killed.
@@ -267,7 +267,7 @@ type tale struct {
 	frames   []client.Frame // heard while it happened, over reconnects
 	asked    []*asking
 	waited   time.Time // when the tale heard that the run waits
-	ended    string    // what the cancel answered, empty: nobody cancelled
+	ended    string    // what the cancel answered, empty: it was not cancelled
 	endedAt  time.Time // when
 	wrong    []string  // answers that must not be
 	err      error     // why it was not told to its end
@@ -492,7 +492,7 @@ func (w *scene) verb(ctx context.Context, a *asking, who *caller, action, args, 
 	return d.String(), nil
 }
 
-// decide carries a call's fate out, and sees to it that nobody decides again.
+// decide carries out a call's fate, and checks what each decision is answered.
 func (w *scene) decide(ctx context.Context, x *tale, a *asking) error {
 	var err error
 	expect := func(want string, who *caller, action, args, feedback string) bool {
@@ -564,8 +564,8 @@ func (w *scene) cancelRun(ctx context.Context, x *tale) error {
 	return nil
 }
 
-// bulk decides in one request what is to be decided so. Whoever repeats it is
-// answered as the first time. Each entry has an answer of its own: the request is
+// bulk decides in one request the calls with this fate. A repeat is answered as the first
+// time. Each entry has an answer of its own: the request is
 // repeated until storage was there for all of them.
 func (w *scene) bulk(ctx context.Context, x *tale) error {
 	ids := []string{}
@@ -609,7 +609,7 @@ func (w *scene) bulk(ctx context.Context, x *tale) error {
 	}
 }
 
-// cancelled cancels the run where a call is to end so; who decides then is late.
+// cancelled cancels the run of a call with this fate; a decision after that is too late.
 func (w *scene) cancelled(ctx context.Context, x *tale) error {
 	for _, a := range x.asked {
 		if a.fate != isCancelled {

@@ -404,7 +404,7 @@ func snapshot(t *testing.T, ctx context.Context, c *caller, ids map[string]strin
 	return b.String()
 }
 
-// Who calls is decided before anything else, on every route.
+// The caller is authenticated before anything else, on every route.
 func TestCallersOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
@@ -435,7 +435,7 @@ func TestCallersOnEveryRoute(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if op.path == "/v1/auth/login" { // who logs in has neither
+			if op.path == "/v1/auth/login" { // a login has neither
 				if a.status != 401 || a.code() != "UNAUTHORIZED" {
 					t.Errorf("%s, %s: %s", op, name, a)
 				}

@@ -223,7 +223,7 @@ func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 		}
 		return cli.Does(func(cmd *cobra.Command, args []string) error {
 			if !*yes && !isTerminal(cmd.InOrStdin()) {
-				return errNobody
+				return errNoTerminal
 			}
 			c, err := newClient()
 			if err != nil {
@@ -249,8 +249,8 @@ func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 	return cmd
 }
 
-// errNobody says that nobody is at a terminal to confirm a decision.
-var errNobody = cli.WrongUse(errors.New("--yes: is required where nobody can be asked"))
+// errNoTerminal says that there is no terminal on which to confirm a decision.
+var errNoTerminal = cli.WrongUse(errors.New("--yes: is required without a terminal"))
 
 // confirm asks on the terminal, on standard error.
 func confirm(cmd *cobra.Command, yes bool, question string) error {
@@ -479,7 +479,7 @@ func approvalsEditCommand() *cobra.Command {
 	cli.Required(cmd, "args")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		if !*yes && (*text == "-" || !isTerminal(cmd.InOrStdin())) {
-			return errNobody
+			return errNoTerminal
 		}
 		edited, err := readArgs(cmd.InOrStdin(), *text)
 		if err != nil {

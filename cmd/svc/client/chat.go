@@ -275,7 +275,7 @@ func (t *talk) answered(ctx context.Context, l typedLine) error {
 	}
 	text := strings.TrimSpace(l.text)
 	if l.err != nil && text == "" {
-		return t.nobody()
+		return t.unanswered()
 	}
 	switch t.ask.wants {
 	case toWhy:
@@ -326,8 +326,8 @@ func (t *talk) answered(ctx context.Context, l typedLine) error {
 	return t.prompt(toChoice)
 }
 
-// nobody leaves the open approvals when the input has ended. The run still waits.
-func (t *talk) nobody() error {
+// unanswered leaves the open approvals when the input has ended. The run still waits.
+func (t *talk) unanswered() error {
 	t.asks = false
 	waiting := append([]string{t.ask.approval.ID}, t.open...)
 	t.open, t.ask = nil, nil
@@ -365,7 +365,7 @@ func (t *talk) decide(ctx context.Context, d decision) error {
 }
 
 // typed reads an input line by line. It reads a line only when one is requested. A requested
-// line that nobody waited for is the first one next time, so at most one read is in flight.
+// line whose caller left is the first one next time, so at most one read is in flight.
 // That read ends with the input.
 type typed struct {
 	in    *bufio.Reader

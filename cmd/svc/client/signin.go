@@ -179,7 +179,7 @@ func loginCommand() *cobra.Command {
 		Short: "sign in as a person, so that decisions carry your name",
 		Long: "Keeps a session of the service at SVC_URL in a file of yours (mode 0600, below $XDG_CONFIG_HOME/svc or ~/.config/svc), one for each service and tenant.\n" +
 			"The other commands use it when SVC_API_KEY is not set: an explicit SVC_API_KEY wins. With sessions of several tenants SVC_TENANT says which.\n" +
-			"Without a session of the tenant --tenant needs its full id: nobody can look up a shorter one before you are signed in.\n" +
+			"Without a session of the tenant --tenant needs its full id: a shorter one cannot be looked up before you are signed in.\n" +
 			"The password is asked for and not shown; without a terminal it is the first line of the input. --link takes a link of svc user login-link instead.\n" +
 			"A session ends after 12 hours without use, after 7 days, and with svc logout.",
 		Args: cobra.NoArgs,
@@ -241,7 +241,7 @@ func (a *asker) secret(prompt string) (string, error) {
 func (c *Client) logIn(ctx context.Context, in *asker, email, tenant string) (err error) {
 	if email == "" {
 		if !in.terminal {
-			return cli.WrongUse(errors.New("--email: is required where nobody can be asked"))
+			return cli.WrongUse(errors.New("--email: is required without a terminal"))
 		}
 		if email, err = in.line("E-mail: "); err != nil {
 			return err
