@@ -45,7 +45,7 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 }
 
 // build writes a generation.
-func (k *kind) build(ctx context.Context, a cluster.Address, r knowledge.Document) any {
+func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	if err := k.places.Take(ctx, a.Tenant); err != nil {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (w *writer) flush() error {
 }
 
 // clean removes the chunks that nothing shows, and of a deleted document its file.
-func (k *kind) clean(ctx context.Context, a cluster.Address, r knowledge.Document) any {
+func (k *kind) clean(ctx context.Context, a cluster.Address, r Row) any {
 	failpoint.Hit(pointBeforeClean)
 	keep := r.Shown
 	if r.Deleted {

@@ -76,7 +76,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	if r == nil {
 		return durable.Loaded[State]{State: State{Missing: true}}, nil
 	}
-	return durable.Loaded[State]{State: State{Row: *r}, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
+	return durable.Loaded[State]{State: State{Row: Row(*r)}, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
 // The table of documents. The swap does not wait for a transaction of the API or of a sync: a row
@@ -94,7 +94,7 @@ var (
 type Update struct {
 	ID id.DocumentID
 	journal.Guard
-	Row knowledge.Document
+	Row Row
 	At  time.Time
 }
 

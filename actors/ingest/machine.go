@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"agentsvc/actors/durable"
-	"agentsvc/persistence/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
 )
@@ -168,14 +167,14 @@ func (s State) cleaned() decision {
 }
 
 // Build writes a generation.
-type Build struct{ Row knowledge.Document }
+type Build struct{ Row Row }
 
 // Key is the same for each performance of one generation.
 func (e Build) Key() string { return "build/" + strconv.Itoa(e.Row.Generation) }
 
 // Clean removes the chunks that nothing shows, and of a deleted document its file.
 type Clean struct {
-	Row knowledge.Document
+	Row Row
 	Try int
 }
 

@@ -3,14 +3,40 @@ package ingest
 import (
 	"time"
 
-	"agentsvc/persistence/knowledge"
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 )
+
+// Row is a document's row, with the settings of its base.
+type Row struct {
+	Name          string
+	MediaType     string
+	Size          int64
+	Content       int
+	File          id.FileID
+	Status        lifecycle.DocumentStatus
+	Error         *string
+	Attempts      int
+	Chunks        int
+	Shown         int
+	Generation    int
+	ReadContent   int
+	ReadSettings  int
+	Owes          bool
+	Deleted       bool
+	Version       int64
+	Epoch         int64
+	Base          id.KnowledgeBaseID
+	Number        int64
+	Settings      int
+	MaxTokens     int
+	OverlapTokens int
+}
 
 // State is a document's row, and what an activation remembers.
 type State struct {
 	Missing bool // there is no row
-	Row     knowledge.Document
+	Row     Row
 	// Building: this activation writes Row.Generation. It is not stored.
 	Building bool
 	// Cleaning: this activation removes what is left. It is not stored.

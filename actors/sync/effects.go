@@ -56,7 +56,7 @@ const pauseAgain = 2 * time.Second
 
 func (k *kind) perform(ctx context.Context, a durable.Activation, _ durable.Effect) any {
 	t, src := a.Address.Tenant, id.SourceID{UUID: a.Address.ID}
-	p := &place{gate: k.gate, tenant: t}
+	p := &place{places: k.places, tenant: t}
 	if err := p.take(ctx); err != nil {
 		return nil
 	}

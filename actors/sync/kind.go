@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
+	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
@@ -37,8 +38,8 @@ const (
 )
 
 type kind struct {
-	cfg  Config
-	gate *gate
+	cfg    Config
+	places *turn.Places
 }
 
 // Register makes n the host of sources that write through w. It is called before n starts.
@@ -49,7 +50,7 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 	if cfg.Patience <= 0 {
 		cfg.Patience = patience
 	}
-	k := &kind{cfg, newGate(cfg.Most)}
+	k := &kind{cfg, turn.New(cfg.Most, 1)}
 	durable.Register(n, w, durable.Kind[State]{
 		Name: msg.KindSync, Machine: Machine{}, Load: k.load, Rows: k.rows, After: k.after, Perform: k.perform,
 		Idle: 0, // the API writes this row too

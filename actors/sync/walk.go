@@ -433,7 +433,7 @@ func (w *walker) wake(list []id.DocumentID) {
 
 // yield gives up the place on the node for a moment, if others have waited for it long enough.
 func (w *walker) yield(ctx context.Context) error {
-	if time.Since(w.since) < slice || !w.gate.wanted() {
+	if time.Since(w.since) < slice || !w.places.Wanted() {
 		return nil
 	}
 	w.place.give()

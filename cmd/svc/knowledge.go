@@ -34,5 +34,5 @@ func openParser() (*parser.Parser, error) {
 // parseCommand is the child of a parser. People have no use for it.
 func parseCommand() *cobra.Command {
 	return &cobra.Command{Use: parser.Command, Short: "read a document for a node (internal)", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return parser.Child(cmd.OutOrStdout()) }}
+		RunE: func(cmd *cobra.Command, _ []string) error { return parser.Child(cmd.InOrStdin(), cmd.OutOrStdout()) }}
 }

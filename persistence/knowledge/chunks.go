@@ -31,8 +31,8 @@ type Document struct {
 	Chunks        int
 	Shown         int
 	Generation    int
-	ReadContent  int
-	ReadSettings int
+	ReadContent   int
+	ReadSettings  int
 	Owes          bool
 	Deleted       bool
 	Version       int64

@@ -363,7 +363,7 @@ func principals(acl *api.ACL) (out []string, people []id.EndUserID, err error) {
 
 // SetACL replaces the ACL of a document. Searches that begin after the commit obey it. An end user
 // that does not exist is NOT_FOUND. The principal of an end user who is erased later stays in the
-// ACL and matches nobody: no search is made for a person that does not exist.
+// ACL and matches no viewer: no search is made for a person that does not exist.
 func (t *Tx) SetACL(ctx context.Context, b id.KnowledgeBaseID, d id.DocumentID, in *api.ACL) (*api.ACL, error) {
 	acl, people, err := principals(in)
 	if err != nil {
@@ -409,7 +409,7 @@ type aclSet struct {
 	Groups   int                `json:"groups"`
 }
 
-// Viewer returns the principals of the end user for whom a search is made, or of nobody. An end
+// Viewer returns the principals of the end user for whom a search is made, or of an anonymous viewer. An end
 // user that does not exist is NOT_FOUND.
 func (v View) Viewer(ctx context.Context, u *id.EndUserID) ([]string, error) {
 	if u == nil {

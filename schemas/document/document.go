@@ -70,7 +70,7 @@ type Fault struct {
 
 func (f *Fault) Error() string { return f.Reason }
 
-// Input is a file that is to be read.
+// Input is a file to read.
 type Input struct {
 	Name          string // as its owner calls it; a hint of its kind, and nothing more
 	MediaTypeHint string

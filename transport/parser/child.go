@@ -17,7 +17,7 @@ import (
 // Command is the hidden command of the binary that runs Child.
 const Command = "parse-document"
 
-// order is what a child is told, in its environment.
+// order is what a child reads from its standard input.
 type order struct {
 	Name      string            `json:"name"`
 	MediaType string            `json:"media_type"`
@@ -27,17 +27,14 @@ type order struct {
 	CPU       int64             `json:"cpu"` // seconds
 }
 
-// orderVariable is the variable with a child's order. fileDescriptor is where it finds the file.
-const (
-	orderVariable  = "SVC_INTERNAL_PARSE"
-	fileDescriptor = 3
-)
+// fileDescriptor is where a child finds the file.
+const fileDescriptor = 3
 
-// Child parses the file that its parent passed and writes frames to out. It is the whole life of
-// the process.
-func Child(out io.Writer) error {
+// Child reads its order from in, parses the file that its parent passed and writes frames to out.
+// It is the whole life of the process.
+func Child(in io.Reader, out io.Writer) error {
 	var o order
-	if err := json.Unmarshal([]byte(os.Getenv(orderVariable)), &o); err != nil {
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("this command is for the service's own use: %w", err)
 	}
 	file := os.NewFile(fileDescriptor, "document")

@@ -19,7 +19,7 @@ import (
 // Config configures a Parser. Command is required.
 type Config struct {
 	Command []string      // starts a child: the binary and its arguments
-	Env     []string      // of children, beside their order
+	Env     []string      // of children
 	Spool   string        // a directory for copies of files; empty: the system's
 	Most    int           // children at a time; 0: one for each CPU
 	Memory  int64         // bytes that a child may have in memory; 0: 192 MiB
@@ -119,7 +119,8 @@ func (p *Parser) run(ctx context.Context, file *os.File, in document.Input, c do
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	cmd := exec.CommandContext(ctx, p.cfg.Command[0], p.cfg.Command[1:]...)
-	cmd.Env = append(append([]string{}, p.cfg.Env...), orderVariable+"="+string(told))
+	cmd.Env = append([]string{}, p.cfg.Env...) // no more than that: the secrets of the service are in its own
+	cmd.Stdin = bytes.NewReader(told)
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.WaitDelay = time.Second
 	said := &tail{}

@@ -1,6 +1,7 @@
 package parser
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,9 +19,13 @@ import (
 
 // TestMain makes the test binary its own child. Some names of files are orders to misbehave.
 func TestMain(m *testing.M) {
-	if told := os.Getenv(orderVariable); told != "" {
+	if len(os.Args) == 2 && os.Args[1] == Command {
+		told, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			panic(err)
+		}
 		var o order
-		if err := json.Unmarshal([]byte(told), &o); err != nil {
+		if err := json.Unmarshal(told, &o); err != nil {
 			panic(err)
 		}
 		if misbehave := manners[o.Name]; misbehave != nil {
@@ -29,7 +34,7 @@ func TestMain(m *testing.M) {
 			}
 			misbehave()
 		}
-		if err := Child(os.Stdout); err != nil {
+		if err := Child(bytes.NewReader(told), os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -65,7 +70,7 @@ func testParser(t *testing.T, change func(*Config)) *Parser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Command: []string{self}, Spool: t.TempDir(), CPU: time.Second, Silence: time.Minute}
+	cfg := Config{Command: []string{self, Command}, Spool: t.TempDir(), CPU: time.Second, Silence: time.Minute}
 	if change != nil {
 		change(&cfg)
 	}
