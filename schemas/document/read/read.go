@@ -96,6 +96,9 @@ func Read(in io.ReaderAt, size int64, name, mediaType string, lim Limits, sink f
 	}
 	meta.MediaType = kind.mediaType
 	if err = kind.read(f); err != nil {
+		if s := new(sinkError); errors.As(err, &s) {
+			err = s.err
+		}
 		return meta, err
 	}
 	if !f.text {
