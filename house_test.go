@@ -170,6 +170,7 @@ func TestDoors(t *testing.T) {
 		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},
 		"cel.dev/cel-go":                                {"schemas/flow/expr"},
 		"github.com/google/cel-go":                      {"schemas/flow/expr"},
+		"github.com/blevesearch/snowballstem":           {"schemas/lexis"},
 		"go.yaml.in/yaml":                               {"schemas/flow/source"},
 		"gopkg.in/yaml.v3":                              {"schemas/flow/source"},
 		"github.com/danielgtaylor/huma":                 {"transport/edge", "schemas/api"},

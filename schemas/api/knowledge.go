@@ -14,7 +14,7 @@ type KnowledgeBase struct {
 	Name        string             `json:"name" doc:"For people."`
 	Description string             `json:"description" doc:"For people, and for the models that choose a base to search."`
 	Chunking    Chunking           `json:"chunking" doc:"How documents are cut."`
-	Embedding   *Embedding         `json:"embedding" doc:"What makes vectors of texts; null: none, and search is lexical."`
+	Embedding   *Embedding         `json:"embedding" doc:"What makes vectors of texts. It is stored and not used yet: searches are lexical."`
 	CreatedAt   time.Time          `json:"created_at" doc:"UTC."`
 	UpdatedAt   time.Time          `json:"updated_at" doc:"UTC."`
 }
