@@ -42,7 +42,7 @@ type KnowledgeBaseCreate struct {
 	Name        string       `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
 	Description string       `json:"description,omitempty" maxLength:"2000" doc:"For people, and for the models that choose a base to search."`
 	Chunking    *ChunkingSet `json:"chunking,omitempty" doc:"How documents are cut."`
-	Embedding   *Embedding   `json:"embedding,omitempty" null:"true" doc:"What makes vectors of texts. null or omitted: none, and search is lexical."`
+	Embedding   *Embedding   `json:"embedding,omitempty" null:"true" doc:"What makes vectors of texts. It is stored and not used yet: searches are lexical."`
 }
 
 // KnowledgeBasePatch is the body of PATCH /v1/knowledge-bases/{id}; omitted fields stay.
@@ -50,7 +50,7 @@ type KnowledgeBasePatch struct {
 	Name        *string        `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
 	Description *string        `json:"description,omitempty" maxLength:"2000" doc:"For people, and for models."`
 	Chunking    *ChunkingSet   `json:"chunking,omitempty" doc:"How documents are cut from now on. A change indexes all documents anew, in the background."`
-	Embedding   Opt[Embedding] `json:"embedding,omitzero" doc:"What makes vectors of texts from now on; null: nothing. A change indexes all documents anew, in the background."`
+	Embedding   Opt[Embedding] `json:"embedding,omitzero" doc:"What makes vectors of texts; null: nothing. It is stored and not used yet: searches are lexical."`
 }
 
 // Document is a document of a knowledge base.
