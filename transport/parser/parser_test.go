@@ -43,11 +43,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var eaten [][]byte
+var (
+	eaten [][]byte
+	spun  int
+)
 
 var manners = map[string]func(){
 	"spin": func() {
 		for {
+			spun++
 		}
 	},
 	"eat": func() {
