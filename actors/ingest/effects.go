@@ -8,7 +8,6 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
-	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/knowledge"
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
@@ -22,13 +21,6 @@ const (
 	mostChunks = 200_000
 	// pauseClean is the pause before what could not be removed is tried again.
 	pauseClean = 2 * time.Second
-)
-
-// The points at which a crash test kills the process.
-var (
-	pointBeforeBatch = failpoint.Declare("ingest.before_batch")
-	pointBeforeShow  = failpoint.Declare("ingest.before_show")
-	pointBeforeClean = failpoint.Declare("ingest.before_clean")
 )
 
 // errOvertaken: the row has moved on.
@@ -64,7 +56,6 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	fault := new(document.Fault)
 	switch {
 	case err == nil:
-		failpoint.Hit(pointBeforeShow)
 		return Built{r.Generation, w.written, info.MediaType}
 	case ctx.Err() != nil: // the activation has ended; its result would be dropped
 		return nil
@@ -102,7 +93,6 @@ func (w *writer) flush() error {
 	if len(w.waiting) == 0 {
 		return nil
 	}
-	failpoint.Hit(pointBeforeBatch)
 	ok, err := w.cfg.Store.Write(w.ctx, w.to, w.waiting)
 	if err == nil && !ok {
 		err = errOvertaken
@@ -117,7 +107,6 @@ func (w *writer) flush() error {
 
 // clean removes the chunks that nothing shows, and of a deleted document its file.
 func (k *kind) clean(ctx context.Context, a cluster.Address, r Row) any {
-	failpoint.Hit(pointBeforeClean)
 	keep := r.Shown
 	if r.Deleted {
 		keep = -1

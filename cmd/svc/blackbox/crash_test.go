@@ -19,9 +19,11 @@ import (
 
 // TestCrashAtEveryFailpoint kills the process at every commit boundary that the
 // code names, early and late, and starts it anew. Those that only a gated call, a
-// workflow or a delivery meets have tests of their own.
+// workflow, a delivery or a sync (actors/sync) meets have tests of their own.
 func TestCrashAtEveryFailpoint(t *testing.T) {
-	names := slices.DeleteFunc(failpoints(t), func(name string) bool { return gatedPoint(name) || flowPoint(name) || webhookPoint(name) })
+	names := slices.DeleteFunc(failpoints(t), func(name string) bool {
+		return gatedPoint(name) || flowPoint(name) || webhookPoint(name) || strings.HasPrefix(name, "sync.")
+	})
 	if len(names) < 3 {
 		t.Fatalf("only %v are declared: the test is void", names)
 	}
