@@ -64,6 +64,12 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 	c.ask(t, ctx, 200, "POST", "/v1/approvals/"+approval+"/decision",
 		object{"action": "edit", "edited_args": object{"order_id": "1001", "amount": 7, "reason": "half of it"}}, nil)
 
+	var base struct{ ID string }
+	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases", object{"name": "Returns"}, &base)
+	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases/"+base.ID+"/connectors", object{"kind": "object_store", "name": "Bucket",
+		"config":      object{"endpoint": "https://s3.example.com", "region": "eu-1", "bucket": "docs"},
+		"credentials": object{"access_key_id": "AKIATEST", "secret_access_key": "a secret of the bucket"}}, nil)
+
 	if err := n.signal(syscall.SIGTERM, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
