@@ -17,7 +17,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/run"
 	"agentsvc/actors/sweep"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
@@ -28,7 +27,6 @@ import (
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
-	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 )
 
@@ -501,28 +499,5 @@ func TestWithoutSubscribers(t *testing.T) {
 		if got := <-asked; got != w.tenant {
 			t.Errorf("asked about %s", got)
 		}
-	}
-}
-
-// The longest possible answer is reported whole.
-func TestTheLongestAnswerIsReported(t *testing.T) {
-	w := newWorld(t, simulatedAgent, withEndpoint, func(w *world) { w.commit = testkit.Patience })
-	long := strings.Repeat("\x01", run.MaxSaid)
-	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
-		sink.Text(long)
-		return &model.Result{Text: long, Finish: model.FinishStop, TokensOut: 1}, nil
-	})
-	if got := w.ends(w.post(w.newThread(), "x")); got != "succeeded" {
-		t.Fatal(got)
-	}
-	var body []byte
-	if err := w.pool.QueryRow(t.Context(), `SELECT body FROM webhook_deliveries`).Scan(&body); err != nil {
-		t.Fatal(err)
-	}
-	var e struct {
-		Data struct{ Output struct{ Text string } }
-	}
-	if err := json.Unmarshal(body, &e); err != nil || e.Data.Output.Text != long {
-		t.Errorf("of %d bytes %d are reported, %v", len(long), len(e.Data.Output.Text), err)
 	}
 }

@@ -1401,34 +1401,6 @@ func TestARunIsNotAcceptedWhileItsVersionCannotBeRead(t *testing.T) {
 	}
 }
 
-// The longest possible answer, of the text that grows most when encoded: its step, the run's output and
-// the message are one commit.
-func TestTheLongestAnswerIsCommitted(t *testing.T) {
-	// The commit may take as long as the machine needs.
-	w := newWorld(t, simulatedAgent, func(w *world) { w.commit = testkit.Patience })
-	long := strings.Repeat("\x01", run.MaxSaid)
-	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
-		sink.Text(long)
-		return &model.Result{Text: long, Finish: model.FinishStop, TokensOut: 1}, nil
-	})
-	r := w.post(w.newThread(), "x")
-	began := time.Now()
-	if got := w.ends(r); got != "succeeded" {
-		t.Fatal(got, w.text(`SELECT error_message FROM runs WHERE id = $1`, r))
-	}
-	t.Logf("committed in %s", time.Since(began))
-	w.is("1", `SELECT count(*)::text FROM run_steps WHERE run_id = $1`, r)
-	w.is(fmt.Sprint(len(long)), `SELECT length(content)::text FROM messages WHERE run_id = $1 AND role = 'assistant'`, r)
-	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
-		sink.Text(long)
-		sink.Text("x")
-		return &model.Result{Text: long + "x", Finish: model.FinishStop}, nil
-	})
-	r = w.post(w.newThread(), "x")
-	w.ends(r)
-	w.is("MODEL_ERROR", `SELECT error_code FROM runs WHERE id = $1`, r)
-}
-
 func TestALostCommitIsMadeGood(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	var once sync.Once
