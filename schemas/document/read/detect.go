@@ -163,13 +163,13 @@ func decodedSample(head []byte) (string, bool) {
 }
 
 var (
-	htmlStart = regexp.MustCompile(`(?i)\A(?:\s|<!--[^>]{0,500}-->|<\?xml[^>]{0,200}\?>)*<(?:!doctype\s+html|html|head|body)[\s>]`)
+	htmlStart = regexp.MustCompile(`(?i)\A(?:\s|<!--[^>]*-->|<\?xml[^>]*\?>)*<(?:!doctype\s+html|html|head|body)[\s>]`)
 	htmlTags  = regexp.MustCompile(`(?i)</(?:p|div|table|ul|h[1-6]|body|span|a|li)\s*>`)
 	mdHeading = regexp.MustCompile(`(?m)^#{1,6} \S`)
 	mdFence   = regexp.MustCompile("(?m)^(?:```|~~~)")
-	mdLink    = regexp.MustCompile(`\[[^\]\n]{1,200}\]\([^)\s]{1,500}\)`)
+	mdLink    = regexp.MustCompile(`\[[^\]\n]+\]\([^)\s]+\)`)
 	mdList    = regexp.MustCompile(`(?m)^[-*+] \S`)
-	mdStrong  = regexp.MustCompile(`\*\*[^*\n]{1,200}\*\*`)
+	mdStrong  = regexp.MustCompile(`\*\*[^*\n]+\*\*`)
 	mdTable   = regexp.MustCompile(`(?m)^\|?\s*:?-{3,}:?\s*\|`)
 )
 

@@ -351,7 +351,10 @@ func (s section) showDate(n, since float64) string {
 	smallest := time.Second
 	for _, p := range s.pieces {
 		if !p.literal && (p.text[0] == '.' || p.text[0] == ',') {
-			smallest = time.Millisecond
+			smallest = time.Second
+			for range min(len(p.text)-1, 3) {
+				smallest /= 10
+			}
 		}
 	}
 	whole := math.Floor(days)

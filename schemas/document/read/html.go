@@ -187,12 +187,10 @@ func (f *file) tokenizer() *html.Tokenizer {
 	head := make([]byte, min(f.size, sampleBytes))
 	n, _ := f.in.ReadAt(head, 0) // read again below
 	d := encodingOf(head[:n])
-	if enc, name, certain := charset.DetermineEncoding(head[:n], ""); certain && name != "utf-8" && (d.enc == nil || !strings.HasPrefix(name, "utf-16")) {
-		if name != "replacement" {
-			d = decoder{enc}
-		}
-	} else if certain && name == "utf-8" {
-		d = decoder{}
+	// A page that says windows-1252 or UTF-8 is judged by its bytes; another charset is believed.
+	enc, name, _ := charset.DetermineEncoding(head[:n], "")
+	if name != "utf-8" && name != "windows-1252" && name != "replacement" && !strings.HasPrefix(name, "utf-16") {
+		d = decoder{enc}
 	}
 	z := html.NewTokenizer(f.decodedAs(d))
 	z.SetMaxBuf(longestTag)

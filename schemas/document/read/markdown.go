@@ -10,12 +10,12 @@ import (
 
 var (
 	mdATX        = regexp.MustCompile(`^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$`)
-	mdItem       = regexp.MustCompile(`^([ \t]*)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|[ \t]*)$`)
+	mdItem       = regexp.MustCompile(`^([ \t]*)([-*+]|\d+[.)])(?:[ \t]+(.*)|[ \t]*)$`)
 	mdOpenFence  = regexp.MustCompile("^ {0,3}(`{3,}|~{3,})[ \t]*([^`]*)$")
 	mdRule       = regexp.MustCompile(`^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$`)
 	mdUnderline  = regexp.MustCompile(`^ {0,3}(=+|-+)[ \t]*$`)
 	mdDelimiters = regexp.MustCompile(`^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$`)
-	mdDefinition = regexp.MustCompile(`^ {0,3}\[([^\]]{1,200})\]:[ \t]*(\S+)[ \t]*(.*)$`)
+	mdDefinition = regexp.MustCompile(`^ {0,3}\[([^\]]+)\]:[ \t]*(\S+)[ \t]*(.*)$`)
 )
 
 // mostLabels limits the labels of links that are remembered.
