@@ -47,8 +47,8 @@ fmt: ## format the code
 fmt-check:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 
-fuzz-short: ## each fuzz target for a few seconds
-	@bash .ci/fuzz 5s
+fuzz-short: ## each fuzz target 5,000 times
+	@bash .ci/fuzz 5000x
 
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 15m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
