@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"agentsvc/persistence/feed"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -533,5 +534,47 @@ func TestFilesOfDocuments(t *testing.T) {
 	sums, err := f.Sums(t.Context(), keys)
 	if err != nil || len(sums) != 1 || sums[kept] != [32]byte{1} {
 		t.Errorf("sums %v, %v", sums, err)
+	}
+}
+
+// The row of a deleted base goes once it is old and nothing refers to it.
+func TestRowsOfDeletedBasesGo(t *testing.T) {
+	t.Parallel()
+	w := newLibrary(t)
+	docs, _ := w.put("a.txt")
+	live := w.create(w.a, api.KnowledgeBaseCreate{}).ID
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		return third(tx.DeleteKnowledgeBase(ctx, w.base))
+	})
+	admin, system := w.db.Admin(t), w.db.System(t)
+	at := slices.IndexFunc(Retentions, func(r feed.Retention) bool { return r.Name == "knowledge_bases" })
+	left := func() (n int) {
+		t.Helper()
+		if _, _, err := Retentions[at].Pass(t.Context(), system, feed.Mark{}, 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM knowledge_bases WHERE id = ANY($1)", []id.KnowledgeBaseID{w.base, live}).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("UPDATE knowledge_bases SET deleted_at = now() - interval '9 days' WHERE id = $1", w.base)
+	if n := left(); n != 2 {
+		t.Errorf("%d bases are left while a document is there", n)
+	}
+	exec("DELETE FROM kb_documents WHERE id = $1", docs[0].ID)
+	exec("UPDATE knowledge_bases SET deleted_at = now() - interval '7 days' WHERE id = $1", w.base)
+	if n := left(); n != 2 {
+		t.Errorf("%d bases are left after 7 days", n)
+	}
+	exec("UPDATE knowledge_bases SET deleted_at = now() - interval '9 days' WHERE id = $1", w.base)
+	if n := left(); n != 1 {
+		t.Errorf("%d bases are left after 9 days", n)
 	}
 }

@@ -14,6 +14,10 @@ var Retentions = []feed.Retention{
 	// not matter.
 	feed.Aged("sessions", "created_at", "", 8*24*time.Hour),
 	feed.Aged("login_links", "expires_at", "", time.Hour),
+	// A day longer than the rows of a deleted base's sources stay.
+	feed.Aged("knowledge_bases", "deleted_at", `deleted_at IS NOT NULL
+  AND NOT EXISTS (SELECT FROM kb_documents d WHERE d.tenant_id = knowledge_bases.tenant_id AND d.base_id = knowledge_bases.id)
+  AND NOT EXISTS (SELECT FROM knowledge_sources s WHERE s.tenant_id = knowledge_bases.tenant_id AND s.base_id = knowledge_bases.id)`, 8*24*time.Hour),
 }
 
 // Sealed lists the columns with sealed values in the tables that no actor owns.
