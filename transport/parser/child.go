@@ -57,18 +57,24 @@ func Child(in io.Reader, out io.Writer) error {
 
 // parse reads the file and returns the last frame.
 func parse(file io.ReaderAt, o *order, w *bufio.Writer) *frame {
-	split := document.NewSplitter(o.Chunking, func(c document.Chunk) error { return write(w, &frame{Chunk: &c}) })
-	meta, err := read.Read(file, o.Size, o.Name, o.MediaType, read.Limits{}, split.Push)
-	var chunks int
-	if err == nil {
-		chunks, err = split.Close()
-	}
+	info, err := chunks(file, o.Size, o.Name, o.MediaType, o.Chunking, func(c document.Chunk) error { return write(w, &frame{Chunk: &c}) })
 	fault := new(document.Fault)
 	switch {
 	case err == nil:
-		return &frame{Info: &document.Info{MediaType: meta.MediaType, Title: meta.Title, Chunks: chunks}}
+		return &frame{Info: &info}
 	case errors.As(err, &fault):
 		return &frame{Fault: fault.Reason}
 	}
 	return &frame{Error: err.Error()}
+}
+
+// chunks reads a file and passes its chunks to emit.
+func chunks(file io.ReaderAt, size int64, name, mediaType string, c document.Chunking, emit func(document.Chunk) error) (document.Info, error) {
+	split := document.NewSplitter(c, emit)
+	meta, err := read.Read(file, size, name, mediaType, read.Limits{}, split.Push)
+	if err != nil {
+		return document.Info{}, err
+	}
+	n, err := split.Close()
+	return document.Info{MediaType: meta.MediaType, Title: meta.Title, Chunks: n}, err
 }

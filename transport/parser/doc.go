@@ -1,5 +1,6 @@
 // Package parser reads the text of documents in child processes, so that a file that needs too
-// much memory or time costs its child and nothing else.
+// much memory or time costs its child and nothing else. A text of at most Config.Inline bytes is
+// read where it is: its cost is bounded by its size, and a child takes longer to start.
 //
 // A child is this binary with the command Command. It gets the file as a descriptor, reads it with
 // schemas/document/read, cuts it into chunks and writes these to its standard output, one frame

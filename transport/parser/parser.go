@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/document"
+	"agentsvc/schemas/document/read"
 )
 
 // Config configures a Parser. Command is required.
@@ -25,6 +26,9 @@ type Config struct {
 	Memory  int64         // bytes that a child may have in memory; 0: 192 MiB
 	CPU     time.Duration // of a child, whole seconds; 0: 60 s
 	Silence time.Duration // the longest time between two frames; 0: 90 s
+	// Inline is the size up to which a text is read without a child, which takes longer to start
+	// than such a text to read; 0: 64 KiB, negative: none is.
+	Inline int64
 }
 
 // Parser reads documents. It is safe for concurrent use.
@@ -47,10 +51,13 @@ func New(cfg Config) *Parser {
 	if cfg.Silence <= 0 {
 		cfg.Silence = 90 * time.Second
 	}
+	if cfg.Inline == 0 {
+		cfg.Inline = 64 << 10
+	}
 	return &Parser{cfg, make(chan struct{}, cfg.Most)}
 }
 
-// Parse reads a document and passes its chunks to emit, in order. A file that cannot be read is a
+// Parse reads a document, in a child unless it is a small text, and passes its chunks to emit, in order. A file that cannot be read is a
 // *document.Fault; an error of emit or in.Open is returned as it is. Every other error is ours: the
 // file may be read later.
 func (p *Parser) Parse(ctx context.Context, in document.Input, c document.Chunking, emit func(document.Chunk) error) (info document.Info, err error) {
@@ -64,6 +71,15 @@ func (p *Parser) Parse(ctx context.Context, in document.Input, c document.Chunki
 	case <-ctx.Done():
 		return info, ctx.Err()
 	}
+	if in.Size <= p.cfg.Inline {
+		content, err := small(ctx, in)
+		if err != nil {
+			return info, err
+		}
+		if read.Plain(content) {
+			return chunks(bytes.NewReader(content), in.Size, in.Name, in.MediaTypeHint, c, emit)
+		}
+	}
 	running.Inc()
 	defer running.Dec()
 	file, err := p.copied(ctx, in)
@@ -72,6 +88,23 @@ func (p *Parser) Parse(ctx context.Context, in document.Input, c document.Chunki
 	}
 	defer file.Close()
 	return p.run(ctx, file, in, c, emit)
+}
+
+// small returns the whole content.
+func small(ctx context.Context, in document.Input) ([]byte, error) {
+	content, err := in.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	all, err := io.ReadAll(io.LimitReader(content, in.Size+1))
+	if err == nil && int64(len(all)) != in.Size {
+		err = fmt.Errorf("the content has other than the %d bytes of its row", in.Size)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read a document: %w", err)
+	}
+	return all, nil
 }
 
 func outcome(ctx context.Context, err error) string {

@@ -74,7 +74,7 @@ func testParser(t *testing.T, change func(*Config)) *Parser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Command: []string{self, Command}, Spool: t.TempDir(), CPU: time.Second, Silence: time.Minute}
+	cfg := Config{Command: []string{self, Command}, Spool: t.TempDir(), CPU: time.Second, Silence: time.Minute, Inline: -1}
 	if change != nil {
 		change(&cfg)
 	}
@@ -91,7 +91,18 @@ var chunking = document.Chunking{MaxTokens: 20, OverlapTokens: 0}
 
 func TestAFileBecomesChunks(t *testing.T) {
 	t.Parallel()
-	p := testParser(t, nil)
+	for name, inline := range map[string]int64{"in a child": -1, "in this process": 1 << 20} {
+		t.Run(name, func(t *testing.T) { testAFileBecomesChunks(t, inline) })
+	}
+}
+
+func testAFileBecomesChunks(t *testing.T, inline int64) {
+	t.Parallel()
+	p := testParser(t, func(c *Config) {
+		if c.Inline = inline; inline > 0 {
+			c.Command = []string{"/no/such/child"}
+		}
+	})
 	var got []string
 	text := "# Orders\n\nRefunds take **three** days.\n\n" + strings.Repeat("Every parcel has a number. ", 30)
 	info, err := p.Parse(t.Context(), input("guide.md", text), chunking, func(c document.Chunk) error {
@@ -198,5 +209,38 @@ func TestPlaces(t *testing.T) {
 	}
 	if left, err := os.ReadDir(p.cfg.Spool); err != nil || len(left) > 0 {
 		t.Errorf("left in the spool: %v, %v", left, err)
+	}
+}
+
+// Only a small text is read without a child.
+func TestWhatIsReadInAChild(t *testing.T) {
+	t.Parallel()
+	p := testParser(t, func(c *Config) { c.Command, c.Inline = []string{"/no/such/child"}, 100 })
+	for name, c := range map[string]struct {
+		content string
+		child   bool
+	}{
+		"a.txt":         {strings.Repeat("x", 100), false},
+		"b.txt":         {strings.Repeat("x", 101), true},
+		"c.md":          {"# a", false},
+		"d.json":        {`{"a":1}`, false},
+		"e.csv":         {"a,b\n1,2", false},
+		"f.html":        {"<html><p>a", false},
+		"archive.txt":   {"PK\x03\x04 and more", true},
+		"pdf.txt":       {"%PDF-1.7 and more", true},
+		"old.txt":       {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", true},
+		"binary.txt":    {"\x00\x01\x02\x03\x04\x05", true},
+		"nothing.txt":   {"  \n ", true},
+		"document.docx": {"text", false},
+	} {
+		_, err := p.Parse(t.Context(), input(name, c.content), chunking, func(document.Chunk) error { return nil })
+		if child := err != nil && strings.Contains(err.Error(), "start a parser"); child != c.child {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	in := input("short.txt", "x")
+	in.Size = 2
+	if _, err := p.Parse(t.Context(), in, chunking, func(document.Chunk) error { return nil }); err == nil || errors.As(err, new(*document.Fault)) {
+		t.Errorf("a content that is shorter than its row says: %v", err)
 	}
 }

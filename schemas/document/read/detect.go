@@ -118,6 +118,14 @@ func (f *file) detect() (kind, error) {
 	return f.detectText(sample), nil
 }
 
+// Plain reports whether a file is text: its reader decodes no archive, no stream and no table of
+// objects, and takes time and memory in proportion to its size.
+func Plain(content []byte) bool {
+	f := &file{in: bytes.NewReader(content), size: int64(len(content)), lim: DefaultLimits}
+	k, err := f.detect()
+	return err == nil && k.mediaType != typePDF && k.mediaType != typeDocx && k.mediaType != typePptx && k.mediaType != typeXlsx
+}
+
 // oldOffice tells apart what begins like a compound file: a document of an old office program,
 // or one that is encrypted.
 func (f *file) oldOffice() error {
