@@ -38,7 +38,7 @@ var examples = map[string][]string{
 	"svc approvals reject":   {"svc approvals reject 6775da7d --feedback 'Not without a receipt.'"},
 	"svc approvals respond":  {"svc approvals respond 6775da7d --feedback 'Ask for the order number first.'"},
 	"svc approvals edit":     {`svc approvals edit 6775da7d --args '{"order_id":"1001","amount":10,"reason":"arrived broken"}'`, "svc approvals edit 6775da7d --args @args.json --yes"},
-	"svc chat":               {"svc chat hello", "echo 'Where is my order?' | svc chat hello"},
+	"svc chat":               {"svc chat hello", "svc chat guide --evidence", "echo 'Where is my order?' | svc chat hello"},
 	"svc cluster":            {"svc cluster status"},
 	"svc cluster status":     {"svc cluster status"},
 	"svc cluster drain":      {"svc cluster drain 10.0.0.2:7400", "svc cluster drain eab79c11 --undo"},

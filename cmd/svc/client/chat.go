@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,7 +19,9 @@ import (
 )
 
 func chatCommand() *cobra.Command {
-	return &cobra.Command{
+	var evidence bool
+	var deliverable string
+	cmd := &cobra.Command{
 		Use:   "chat AGENT",
 		Short: "talk to a published agent, by its slug or id, on a new thread",
 		Long: "Each line of the input is one message; the answer streams as it is written. An empty line or the end of the input ends the talk.\n" +
@@ -29,12 +32,23 @@ func chatCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return chat(cmd, c, args[0])
+			options := map[string]any{}
+			if evidence {
+				options["evidence"] = true
+			}
+			if deliverable != "" {
+				options["deliverable"] = deliverable
+			}
+			return chat(cmd, c, args[0], options)
 		}),
 	}
+	cmd.Flags().BoolVar(&evidence, "evidence", false, "answers must cite the agent's knowledge bases")
+	cmd.Flags().StringVar(&deliverable, "deliverable", "", "make each answer a file too: xlsx, pptx or html (svc runs artifacts RUN)")
+	return cmd
 }
 
-func chat(cmd *cobra.Command, c *Client, agent string) error {
+// chat posts each line with the given options of a message.
+func chat(cmd *cobra.Command, c *Client, agent string, options map[string]any) error {
 	ctx := cmd.Context()
 	agentID, err := c.findAgent(ctx, agent)
 	if err != nil {
@@ -68,7 +82,9 @@ func chat(cmd *cobra.Command, c *Client, agent string) error {
 		var posted struct {
 			RunID string `json:"run_id"`
 		}
-		if err := c.Call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", map[string]any{"content": line}, &posted); err != nil {
+		message := maps.Clone(options)
+		message["content"] = line
+		if err := c.Call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", message, &posted); err != nil {
 			return err
 		}
 		if err := t.follow(ctx, posted.RunID); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -258,7 +259,7 @@ func uploadCommand() *cobra.Command {
 		var docs []json.RawMessage
 		for at := 0; at < len(files); at += knowledge.MaxFiles {
 			batch := files[at:min(at+knowledge.MaxFiles, len(files))]
-			put, err := c.putFiles(cmd.Context(), documentsOf(base).path, batch, func(name string, done, size int64) {
+			put, err := c.putFiles(cmd.Context(), documentsOf(base).path, onDisk(batch), func(name string, done, size int64) {
 				bar.show("uploading %d of %d  %s  %s of %s", at+1, len(files), name, bytesOf(done), bytesOf(size))
 			})
 			if err != nil {
@@ -310,9 +311,35 @@ func checkFiles(files []string) error {
 	return nil
 }
 
+// PutDocuments uploads files of dir into a knowledge base, in one request. A document of the same
+// name is replaced.
+func (c *Client) PutDocuments(ctx context.Context, base string, dir fs.FS, names []string) error {
+	files := make([]file, len(names))
+	for i, name := range names {
+		files[i] = file{name, func() (fs.File, error) { return dir.Open(name) }}
+	}
+	_, err := c.putFiles(ctx, documentsOf(base).path, files, func(string, int64, int64) {})
+	return err
+}
+
+// file is a file to upload.
+type file struct {
+	name string
+	open func() (fs.File, error)
+}
+
+// onDisk are files by their paths.
+func onDisk(paths []string) []file {
+	files := make([]file, len(paths))
+	for i, path := range paths {
+		files[i] = file{filepath.Base(path), func() (fs.File, error) { return os.Open(path) }}
+	}
+	return files
+}
+
 // putFiles uploads files in one request, and returns the documents. report is called as they are
 // sent.
-func (c *Client) putFiles(ctx context.Context, path string, files []string, report func(name string, done, size int64)) (docs []json.RawMessage, err error) {
+func (c *Client) putFiles(ctx context.Context, path string, files []file, report func(name string, done, size int64)) (docs []json.RawMessage, err error) {
 	r, w := io.Pipe()
 	form := multipart.NewWriter(w)
 	var unread error // why a file could not be read
@@ -350,33 +377,33 @@ func (c *Client) putFiles(ctx context.Context, path string, files []string, repo
 	return got.Items, err
 }
 
-func writeFiles(form *multipart.Writer, files []string, report func(name string, done, size int64)) error {
-	for _, path := range files {
-		if err := writeFile(form, path, report); err != nil {
+func writeFiles(form *multipart.Writer, files []file, report func(name string, done, size int64)) error {
+	for _, f := range files {
+		if err := f.write(form, report); err != nil {
 			return err
 		}
 	}
 	return form.Close()
 }
 
-func writeFile(form *multipart.Writer, path string, report func(name string, done, size int64)) error {
-	f, err := os.Open(path)
+func (f *file) write(form *multipart.Writer, report func(name string, done, size int64)) error {
+	content, err := f.open()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	defer content.Close()
+	info, err := content.Stat()
 	if err != nil {
 		return err
 	}
-	part, err := form.CreateFormFile("file", filepath.Base(path))
+	part, err := form.CreateFormFile("file", f.name)
 	if err != nil {
 		return err
 	}
 	sent := int64(0)
-	_, err = io.Copy(part, io.TeeReader(f, reports(func(n int) {
+	_, err = io.Copy(part, io.TeeReader(content, reports(func(n int) {
 		sent += int64(n)
-		report(filepath.Base(path), sent, info.Size())
+		report(f.name, sent, info.Size())
 	})))
 	return err
 }

@@ -41,6 +41,10 @@ type sample struct {
 	HookID       string `json:"hook_id,omitempty"`
 	HookURL      string `json:"hook_url,omitempty"`
 	HookSecret   string `json:"hook_secret,omitempty"`
+	// The knowledge base of the guides, the digest of those it has, and the agent that searches it.
+	BaseID  string `json:"knowledge_base_id,omitempty"`
+	Guides  string `json:"guides,omitempty"`
+	GuideID string `json:"guide_id,omitempty"`
 	// EmbedKey is the publishable key of the demo page.
 	EmbedKey   string `json:"embed_key,omitempty"`
 	EmbedKeyID string `json:"embed_key_id,omitempty"`
@@ -92,6 +96,9 @@ func (c *Config) seed(ctx context.Context, d *desk) (*sample, error) {
 			return nil, err
 		}
 		s.URL = c.PublicURL
+	}
+	if err := s.putGuides(ctx, api); err != nil {
+		return nil, err
 	}
 	return s, s.save()
 }
@@ -179,6 +186,7 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 	if made { // the file belongs to another database, which has the rest
 		s.AgentID, s.ServerID, s.ConnectionID, s.EmbedKeyID, s.EmbedKey = "", "", "", "", ""
 		s.WorkflowID, s.ClassifierID, s.WriterID, s.HookID, s.HookSecret = "", "", "", "", ""
+		s.BaseID, s.Guides, s.GuideID = "", "", ""
 	}
 	view := sys.View(tenant)
 	return sys.Change(ctx, store.By{Tenant: tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
@@ -190,6 +198,9 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 			return nil, err
 		}
 		if err := s.makeWorkflow(ctx, view, tx); err != nil {
+			return nil, err
+		}
+		if err := s.makeGuide(ctx, view, tx); err != nil {
 			return nil, err
 		}
 		return nil, s.makeWidget(ctx, view, tx, url)
@@ -362,6 +373,7 @@ func (s *sample) print(c *Config) error {
   API key  %s   (development only)
   Agent    %s, on the simulated model
   Workflow %s, started by a signed hook (%s)
+  Guides   a knowledge base, from which the agent %s answers
   Widget   %s/embed/v1/demo?key=%s
   Data     %s
 
@@ -381,8 +393,9 @@ A complaint starts the workflow, which asks a person before it pays back more th
   RUN=$(curl -sS %s -H "X-Svc-Signature-256: sha256=$(printf %%s "$BODY" | openssl dgst -sha256 -hmac %s -r | cut -d' ' -f1)" --data-binary "$BODY" | grep -oE '[0-9a-f-]{36}')
   %s runs watch $RUN
 
+Ask the guides, which answer with citations:  %s chat %s --evidence
 Or talk to it:  %s chat %s
-%s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
-		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], sampleAgent, more)
+%s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), guideAgent, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
+		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], guideAgent, os.Args[0], sampleAgent, more)
 	return err
 }
