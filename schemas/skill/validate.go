@@ -177,10 +177,11 @@ func (r *reader) param(at string, raw []byte) (p Param) {
 	p.Type = oneOf(r, at+".type", o["type"], "", ParamTypes...)
 	p.Label = r.text(at+".label", o["label"], 0, maxLabel)
 	p.Required = r.flag(at+".required", o["required"])
-	for name, to := range map[string]**float64{"min": &p.Min, "max": &p.Max} {
-		if n, ok := r.number(at+"."+name, o[name], -1e15, 1e15); ok {
-			*to = &n
-		}
+	if n, ok := r.number(at+".min", o["min"], -1e15, 1e15); ok {
+		p.Min = &n
+	}
+	if n, ok := r.number(at+".max", o["max"], -1e15, 1e15); ok {
+		p.Max = &n
 	}
 	p.MaxLength = r.integer(at+".max_length", o["max_length"], 0, 1, MaxValue)
 	if p.Pattern = r.text(at+".pattern", o["pattern"], 0, maxPattern); p.Pattern != "" {
