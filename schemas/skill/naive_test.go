@@ -345,12 +345,12 @@ func TestSavingAgreesWithTheSentences(t *testing.T) {
 		verdicts[want]++
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		for range 15 {
+		for range 10 {
 			one(r, t)
 		}
 	})
 	for _, code := range []problem.Code{"", problem.CodeValidation, problem.CodeBrowserSkillInvalid} {
-		if verdicts[code] < 50 {
+		if verdicts[code] < 20 {
 			t.Errorf("%d verdicts %q: the check is void", verdicts[code], code)
 		}
 	}
