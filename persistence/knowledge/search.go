@@ -84,6 +84,9 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 		if err != nil || len(found) == 0 {
 			return err
 		}
+		if err := restrict(ctx, tx); err != nil {
+			return err
+		}
 		hits, err = texts(ctx, tx, &q, found)
 		return err
 	})
@@ -103,14 +106,23 @@ func unavailable(err error) error {
 	return errors.Join(store.ErrUnavailable, err)
 }
 
-// read runs the statements of one search in a transaction that sees one tenant.
+// read runs the statements of one search in a transaction that sees one state of the rows. It begins
+// as svc_system: under row-level security Postgres does not use the index of words, because its
+// operator is not leakproof. The queries name tenant and viewer. From restrict on, the transaction
+// works as svc_api.
 func (x *Index) read(ctx context.Context, t id.TenantID, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, x.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true)", t.String()); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true)", t.String()); err != nil {
 			return err
 		}
 		return do(tx)
 	})
+}
+
+// restrict makes the rest of a transaction see the rows of its tenant only.
+func restrict(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SET LOCAL ROLE svc_api")
+	return err
 }
 
 // candidate is a chunk that matches.
