@@ -112,7 +112,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	w := &world{T: t, db: db, admin: db.Admin(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), index: knowledge.NewIndex(db.API(t))}
+	w := &world{T: t, db: db, admin: db.Admin(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), index: knowledge.NewIndex(db.API(t), nil)}
 	w.tenant, w.base = pgtest.Tenant(t, w.admin), id.KnowledgeBaseID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'base')`, w.tenant, w.base)
 	w.writer = journaltest.Writer(t, db, journal.Config{Tables: slices.Concat(engine.Tables, ingest.Traits.Tables), Log: zerolog.Nop()})

@@ -100,7 +100,7 @@ func BenchmarkLexical(b *testing.B) {
 	began := time.Now()
 	tenants, bases := fill(b, admin, max(1, *benchChunks/benchTenantChunks), benchTenantChunks)
 	b.Logf("%d chunks were made in %v", len(bases)*benchTenantChunks, time.Since(began).Round(time.Second))
-	x := NewIndex(db.API(b))
+	x := NewIndex(db.API(b), nil)
 	r := rand.New(rand.NewPCG(3, 4))
 	var took []time.Duration
 	for b.Loop() {

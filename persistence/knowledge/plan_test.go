@@ -18,7 +18,7 @@ func TestCandidatesComeFromTheIndex(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	tenants, bases := fill(t, db.Admin(t), 3, 500)
-	x := NewIndex(db.API(t))
+	x := NewIndex(db.API(t), nil)
 	parsed := lexis.Parse(benchWord(5000) + " " + benchWord(7000))
 	match, prefix := expression(1, &parsed)
 	var plan []string

@@ -30,7 +30,9 @@ var (
 )
 
 // Collectors returns the metrics of this package.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{turns, tokens, embeds, firstToken} }
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{turns, tokens, embeds, firstToken}
+}
 
 // counted counts a client's turns.
 type counted struct {
