@@ -33,20 +33,23 @@ WHERE c.vector IS NOT NULL
 
 -- Chunks that match, that are shown and that the viewer ($3) may see. $5 is the unfinished last
 -- word, NULL if there is none.
+-- OFFSET 0 keeps the planner, which cannot know how rare the words are, from reading all chunks of
+-- all documents instead of the index.
 -- name: candidates
-SELECT c.document_id, c.generation, c.position, c.length, c.terms, coalesce(c.lexemes @@ $5::tsquery, false) AS prefix
-FROM kb_chunks c JOIN kb_documents d ON d.tenant_id = c.tenant_id AND d.id = c.document_id AND d.shown = c.generation
-WHERE c.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
-  AND c.lexemes @@ $4::tsquery
+SELECT c.document_id, c.generation, c.position, c.length, c.terms, c.prefix
+FROM (SELECT tenant_id, document_id, generation, position, length, terms, coalesce(lexemes @@ $5::tsquery, false) AS prefix
+  FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
+JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
+WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $6
 
 -- The texts of chunks whose words begin like those of the query ($4): among them the words that
 -- were meant are looked for.
 -- name: similar
 SELECT c.text
-FROM kb_chunks c JOIN kb_documents d ON d.tenant_id = c.tenant_id AND d.id = c.document_id AND d.shown = c.generation
-WHERE c.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
-  AND c.lexemes @@ $4::tsquery
+FROM (SELECT tenant_id, document_id, generation, text FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
+JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
+WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $5
 
 -- The chunks that were found, with their neighbours' places. What is no longer shown, or no longer
