@@ -20,13 +20,20 @@
 // see all of it from then on. So a document is found by its old text until its new one is whole, and
 // a crash at any moment leaves chunks that nothing shows and that are removed later.
 //
+// Where the base has a model of embeddings, each batch of chunks gets its vectors before it is
+// written, and the row says with the generation which model made them. A provider that is down
+// postpones the document without end; one that refuses fails it, and what is shown stays. What the
+// vectors cost is a usage record in the commit that ends the generation or postpones it; a generation
+// that another change of the row or a crash has overtaken is not billed.
+//
 // An activation that finds a generation that another one began begins a new one: nothing tells how
 // far that one came. A file that ended its node five times is failed.
 //
 // Owner of: status, error, attempts, generation, shown and what was shown, chunks and owes of a
 // document, and its timer. The API writes the same row, and counts the version up.
 //
-// Limits: a node indexes Config.Most documents at a time, for tenants in turn; the file is read in a
+// Limits: a node indexes Config.Most documents at a time, for tenants in turn, and
+// eight more that get vectors, two of one tenant; the file is read in a
 // process of its own (transport/parser), and its chunks are written 200 at a time.
 //
 // Loss: none. A message that is lost is found by the sweep.

@@ -11,6 +11,7 @@ import (
 	"agentsvc/persistence/knowledge"
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/model"
 )
 
 const (
@@ -22,6 +23,9 @@ const (
 	// pauseClean is the pause before what could not be removed is tried again.
 	pauseClean = 2 * time.Second
 )
+
+// errNoVectors: the provider of embeddings cannot serve now.
+var errNoVectors = errors.New("the provider of embeddings does not answer")
 
 // errOvertaken: the row has moved on.
 var errOvertaken = errors.New("the document has another generation, another content, or is gone")
@@ -38,13 +42,18 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 
 // build writes a generation.
 func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
-	if err := k.places.Take(ctx, a.Tenant); err != nil {
+	places := k.places
+	var embeds *model.EmbeddingModel
+	if r.EmbedProvider != nil && r.EmbedModel != nil {
+		places, embeds = k.embedding, &model.EmbeddingModel{Provider: *r.EmbedProvider, Name: *r.EmbedModel}
+	}
+	if err := places.Take(ctx, a.Tenant); err != nil {
 		return nil
 	}
-	defer k.places.Give(a.Tenant)
+	defer places.Give(a.Tenant)
 	building.Inc()
 	defer building.Dec()
-	w := &writer{kind: k, ctx: ctx, to: knowledge.Target{Tenant: a.Tenant, Document: id.DocumentID{UUID: a.ID}, Base: r.Base, Number: r.Number,
+	w := &writer{kind: k, ctx: ctx, model: embeds, to: knowledge.Target{Tenant: a.Tenant, Document: id.DocumentID{UUID: a.ID}, Base: r.Base, Number: r.Number,
 		Generation: r.Generation, Content: r.Content}}
 	in := document.Input{Name: r.Name, MediaTypeHint: r.MediaType, Size: r.Size, Open: func(ctx context.Context) (io.ReadCloser, error) {
 		return k.cfg.Files.Open(ctx, a.Tenant, r.File)
@@ -56,16 +65,21 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	fault := new(document.Fault)
 	switch {
 	case err == nil:
-		return Built{r.Generation, w.written, info.MediaType}
+		built := Built{r.Generation, w.written, info.MediaType, nil, w.used}
+		if embeds != nil {
+			by := embeds.String()
+			built.EmbeddedBy = &by
+		}
+		return built
 	case ctx.Err() != nil: // the activation has ended; its result would be dropped
 		return nil
 	case errors.Is(err, errOvertaken):
 		return Overtaken{r.Generation}
 	case errors.As(err, &fault):
-		return Unreadable{r.Generation, fault.Reason}
+		return Unreadable{r.Generation, fault.Reason, w.used}
 	}
 	k.log(k.cfg.Log.Warn(), a).Err(err).Int("attempt", r.Attempts).Msg("indexing a document was interrupted")
-	return Interrupted{r.Generation}
+	return Interrupted{r.Generation, errors.Is(err, errNoVectors), w.used}
 }
 
 // writer writes the chunks of a generation.
@@ -73,6 +87,9 @@ type writer struct {
 	*kind
 	ctx     context.Context
 	to      knowledge.Target
+	model   *model.EmbeddingModel // nil: chunks get no vectors
+	used    Used
+	width   int // dimensions of the generation's vectors
 	waiting []document.Chunk
 	bytes   int
 	written int
@@ -93,7 +110,11 @@ func (w *writer) flush() error {
 	if len(w.waiting) == 0 {
 		return nil
 	}
-	ok, err := w.cfg.Store.Write(w.ctx, w.to, w.waiting)
+	vectors, err := w.embed()
+	if err != nil {
+		return err
+	}
+	ok, err := w.cfg.Store.Write(w.ctx, w.to, w.waiting, vectors)
 	if err == nil && !ok {
 		err = errOvertaken
 	}
@@ -103,6 +124,37 @@ func (w *writer) flush() error {
 	w.written += len(w.waiting)
 	w.waiting, w.bytes = w.waiting[:0], 0
 	return nil
+}
+
+// embed makes the vectors of the chunks that wait. A failure that stays is a fault of the document.
+func (w *writer) embed() ([][]float32, error) {
+	if w.model == nil {
+		return nil, nil
+	}
+	if w.cfg.Embedder == nil {
+		return nil, errors.New("this node makes no vectors")
+	}
+	texts := make([]string, len(w.waiting))
+	for i, c := range w.waiting {
+		if texts[i] = c.Text; c.Heading != "" {
+			texts[i] = c.Heading + "\n" + c.Text
+		}
+	}
+	out, err := w.cfg.Embedder.Embed(w.ctx, w.to.Tenant, *w.model, texts)
+	w.used = Used{w.model.Name, w.used.TokensIn + out.TokensIn, w.used.CostUSD + out.CostUSD, w.used.Estimated || out.Estimated}
+	refused := new(model.Error)
+	switch {
+	case err == nil && (len(out.Vectors) != len(texts) || w.width != 0 && len(out.Vectors[0]) != w.width):
+		return nil, &document.Fault{Reason: "the model of embeddings changed the number of its dimensions while it read the document"}
+	case err == nil:
+		w.width = len(out.Vectors[0])
+		return out.Vectors, nil
+	case !errors.As(err, &refused): // of the service: its database, its keys
+		return nil, err
+	case refused.Kind == model.Refused || refused.Kind == model.Broken:
+		return nil, &document.Fault{Reason: "no vectors could be made: " + refused.Message}
+	}
+	return nil, errors.Join(errNoVectors, err)
 }
 
 // clean removes the chunks that nothing shows, and of a deleted document its file.

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"runtime"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"agentsvc/persistence/knowledge"
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 )
 
@@ -22,8 +25,8 @@ import (
 type Store interface {
 	// Document returns a document; nil if there is none.
 	Document(ctx context.Context, t id.TenantID, d id.DocumentID) (*knowledge.Document, error)
-	// Write adds chunks to a generation; false: the row has moved on.
-	Write(ctx context.Context, to knowledge.Target, chunks []document.Chunk) (bool, error)
+	// Write adds chunks and their vectors (nil: none) to a generation; false: the row has moved on.
+	Write(ctx context.Context, to knowledge.Target, chunks []document.Chunk, vectors [][]float32) (bool, error)
 	// Drop deletes the chunks of other generations than keep.
 	Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep int) error
 }
@@ -39,20 +42,37 @@ type Parser interface {
 	Parse(ctx context.Context, in document.Input, c document.Chunking, emit func(document.Chunk) error) (document.Info, error)
 }
 
-// Config configures the indexing of documents. Store, Files and Parser are required.
-type Config struct {
-	Store  Store
-	Files  Files
-	Parser Parser
-	Most   int // documents at a time; 0: one for each CPU
-	Log    zerolog.Logger
+// Embedder makes vectors of texts (transport/model/provider). An error that says that the provider
+// refuses, or sends what is no vectors, is a *model.Error of the kinds Refused and Broken.
+type Embedder interface {
+	Embed(ctx context.Context, t id.TenantID, m model.EmbeddingModel, texts []string) (model.Embedded, error)
 }
+
+// Config configures the indexing of documents. Store, Files and Parser are required; documents of
+// bases with a model need Embedder.
+type Config struct {
+	Store    Store
+	Files    Files
+	Parser   Parser
+	Embedder Embedder
+	Most     int // documents at a time; 0: one for each CPU
+	Log      zerolog.Logger
+}
+
+// Documents that get vectors wait for their provider most of the time. They have places of their
+// own, so that a slow provider holds up only documents that need it, and those of other tenants not
+// before several tenants have one.
+const (
+	embedPlaces       = 8
+	embedPlacesTenant = 2
+)
 
 const timerAgain = "again"
 
 type kind struct {
-	cfg    Config
-	places *turn.Places
+	cfg       Config
+	places    *turn.Places
+	embedding *turn.Places
 }
 
 // Register makes n the host of documents that write through w. It is called before n starts.
@@ -60,7 +80,7 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 	if cfg.Most <= 0 {
 		cfg.Most = runtime.NumCPU()
 	}
-	k := &kind{cfg, turn.New(cfg.Most, cfg.Most)}
+	k := &kind{cfg, turn.New(cfg.Most, cfg.Most), turn.New(embedPlaces, embedPlacesTenant)}
 	durable.Register(n, w, durable.Kind[State]{
 		Name: msg.KindIngest, Machine: Machine{}, Load: k.load, Rows: rows, After: k.after, Perform: k.perform,
 		Idle: 0, // the API writes this row too
@@ -87,7 +107,7 @@ var (
 		Row:   "SELECT id FROM kb_documents WHERE tenant_id = {tenant_id} AND id = {id} FOR NO KEY UPDATE SKIP LOCKED",
 		Names: "id",
 		And:   "true",
-	}, "status text, error text, attempts int, generation int, shown int, chunks int, media_type text, read_content int, read_settings int, owes boolean, updated_at timestamptz")
+	}, "status text, error text, attempts int, generation int, shown int, chunks int, media_type text, read_content int, read_settings int, embedded_by text, owes boolean, updated_at timestamptz")
 )
 
 // Update is what a decision changes in a document's row.
@@ -105,10 +125,11 @@ func (*Update) Write() *journal.Write { return documentSet }
 func (u *Update) Put(v *journal.Values) {
 	r := &u.Row
 	v.UUID(u.ID.UUID).Guard(u.Guard).Text(string(r.Status)).TextOrNull(r.Error).Int(r.Attempts).Int(r.Generation).Int(r.Shown).
-		Int(r.Chunks).Text(r.MediaType).Int(r.ReadContent).Int(r.ReadSettings).Bool(r.Owes).Time(u.At)
+		Int(r.Chunks).Text(r.MediaType).Int(r.ReadContent).Int(r.ReadSettings).TextOrNull(r.EmbeddedBy).Bool(r.Owes).Time(u.At)
 }
 
-// rows returns the commit of a decision: the document's row and its timer. A decision without facts
+// rows returns the commit of a decision: the document's row, its timer, and what the embedding of a
+// generation used, once for each generation. A decision without facts
 // has none.
 func rows(a cluster.Address, prev durable.Loaded[State], d durable.Decision[State], _ any, _ id.OpID, now time.Time) *journal.Commit {
 	if len(d.Facts) == 0 {
@@ -116,10 +137,21 @@ func rows(a cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 	}
 	c := &journal.Commit{}
 	timer := journal.TimerKey{Kind: msg.KindIngest, Entity: a.ID, Name: timerAgain}
-	if p, later := d.Facts[0].(Postponed); later {
-		c.Timers = []journal.Timer{{TimerKey: timer, DueAt: p.At}}
-	} else {
+	var used Used
+	switch f := d.Facts[0].(type) {
+	case Postponed:
+		c.Timers, used = []journal.Timer{{TimerKey: timer, DueAt: f.At}}, f.Used
+	case Ended:
+		c.TimersDone, used = []journal.TimerKey{timer}, f.Used
+	default:
 		c.TimersDone = []journal.TimerKey{timer}
+	}
+	if used.TokensIn > 0 {
+		u := journal.Usage{ID: id.UsageID{UUID: id.New(a.ID.Shard())}, At: now, Kind: lifecycle.UsageEmbedding, Model: used.Model, TokensIn: used.TokensIn, CostUSD: used.CostUSD}
+		if used.Estimated {
+			u.Detail = json.RawMessage(`{"estimated":true}`)
+		}
+		c.Usage = []journal.Usage{u}
 	}
 	if !prev.State.Missing {
 		c.Rows = []journal.Row{&Update{ID: id.DocumentID{UUID: a.ID}, Guard: prev.Guard, Row: d.Next.Row, At: now}}

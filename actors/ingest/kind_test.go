@@ -27,6 +27,7 @@ import (
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
 	shared "agentsvc/schemas/knowledge"
+	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/testkit"
 )
@@ -105,14 +106,45 @@ type world struct {
 	files  *files
 	chunks *knowledge.Chunks
 	index  *knowledge.Index
+	models *models
 	tenant id.TenantID
 	base   id.KnowledgeBaseID
+}
+
+// models is the providers of embeddings. A text's vector has its first letter's direction.
+type models struct {
+	mu    sync.Mutex       // guards the fields below
+	fail  map[string]error // by the name of a model
+	calls int
+}
+
+func (m *models) Embed(_ context.Context, _ id.TenantID, of model.EmbeddingModel, texts []string) (out model.Embedded, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+	if err := m.fail[of.Name]; err != nil {
+		return out, err
+	}
+	for _, t := range texts {
+		v := make([]float32, 26)
+		v[(t[0]|0x20-'a')%26] = 1
+		out.Vectors = append(out.Vectors, v)
+	}
+	out.TokensIn, out.CostUSD = int64(len(texts)), float64(len(texts))/4
+	return out, nil
+}
+
+func (m *models) set(name string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fail[name] = err
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	w := &world{T: t, db: db, admin: db.Admin(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), index: knowledge.NewIndex(db.API(t))}
+	w := &world{T: t, db: db, admin: db.Admin(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), models: &models{fail: map[string]error{}}}
+	w.index = knowledge.NewIndex(db.API(t), w.models)
 	w.tenant, w.base = pgtest.Tenant(t, w.admin), id.KnowledgeBaseID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'base')`, w.tenant, w.base)
 	w.writer = journaltest.Writer(t, db, journal.Config{Tables: slices.Concat(engine.Tables, ingest.Traits.Tables), Log: zerolog.Nop()})
@@ -123,7 +155,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() *cluster.Node {
 	w.Helper()
 	n := clustertest.Node()
-	ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Most: 2, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+	ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Embedder: w.models, Most: 2, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
 	return testkit.Start(w.T, n)
 }
 
@@ -377,5 +409,96 @@ func TestWorkAndRetention(t *testing.T) {
 	w.settled(w.start(), d)
 	if n, _, err := ingest.Traits.Keep[0].Pass(t.Context(), system, feed.Mark{}, 10); err != nil || n != 1 {
 		t.Errorf("%d rows went: %v", n, err)
+	}
+}
+
+// embeds gives the base a model ("": none), as the API does.
+func (w *world) embeds(name string) {
+	w.Helper()
+	w.exec(`UPDATE knowledge_bases SET embedding_provider = CASE $2 WHEN '' THEN NULL ELSE 'p' END, embedding_model = nullif($2, ''), settings = settings + 1 WHERE id = $1`, w.base, name)
+	w.exec(`UPDATE kb_documents SET status = 'queued', attempts = 0, owes = true, version = version + 1 WHERE base_id = $1`, w.base)
+}
+
+// embedded describes the vectors that are shown, and the usage of the tenant.
+func (w *world) embedded(d id.DocumentID) string {
+	w.Helper()
+	return w.one(`SELECT concat_ws(' ', coalesce(embedded_by, '-'), (SELECT count(vector) FROM kb_chunks c WHERE c.document_id = d.id AND c.generation = d.shown),
+		(SELECT string_agg(concat_ws(' ', kind, model, tokens_in, cost_usd, run_id, agent_id), ', ' ORDER BY at, id) FROM usage_records WHERE kind = 'embedding' AND agent_id IS NULL)) FROM kb_documents d WHERE id = $1`, d)
+}
+
+func TestVectorsAreMadeAndBilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	w.embeds("m")
+	d := w.put("apple\nbanana\n" + strings.Repeat("cherry\n", 201) + "date")
+	if got := w.settled(n, d); got != "ready - 204 204" {
+		t.Fatal(got)
+	}
+	if got := w.embedded(d); got != "p/m 204 embedding m 204 51" {
+		t.Errorf("%s", got)
+	}
+	// Another model: the old vectors are shown until the new ones are whole.
+	w.files.mu.Lock()
+	w.files.gate, w.files.reached = make(chan struct{}), make(chan struct{}, 1)
+	w.files.mu.Unlock()
+	w.embeds("m2")
+	w.wake(n, d)
+	<-w.files.reached
+	if got := w.embedded(d); !strings.HasPrefix(got, "p/m 204 ") || w.found("apple") == 0 {
+		t.Errorf("in between: %s", got)
+	}
+	close(w.files.gate)
+	w.settled(n, d)
+	if got := w.embedded(d); !strings.HasPrefix(got, "p/m2 204 ") || !strings.Contains(got, ", embedding m2 204 51") {
+		t.Errorf("another model: %s", got)
+	}
+	w.embeds("")
+	w.settled(n, d)
+	if got := w.embedded(d); !strings.HasPrefix(got, "- 0 ") || w.found("apple") == 0 {
+		t.Errorf("no model: %s", got)
+	}
+}
+
+// A provider that refuses fails the document with its reason; one that is down does not.
+func TestProvidersThatFail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	d := w.put("old")
+	w.settled(n, d)
+	for _, kind := range []model.Kind{model.Refused, model.Broken} {
+		w.models.set("bad", &model.Error{Kind: kind, Message: "no such model"})
+		w.embeds("bad")
+		if got := w.settled(n, d); got != "failed no vectors could be made: no such model 1 1" || w.found("old") != 1 {
+			t.Errorf("%s: %s", kind, got)
+		}
+	}
+	w.models.set("down", &model.Error{Kind: model.Unavailable, Message: "no connection"})
+	w.embeds("down")
+	w.wake(n, d)
+	testkit.Eventually(t, "the document waits", func() bool {
+		return w.one(`SELECT concat_ws(' ', status, owes, attempts, (SELECT count(*) FROM timers WHERE entity_id = d.id)) FROM kb_documents d WHERE id = $1`, d) == "queued f 1 1"
+	})
+	if w.found("old") != 1 {
+		t.Error("the old text is hidden meanwhile")
+	}
+	w.models.set("down", nil)
+	n.Tell(cluster.Address{Kind: msg.KindIngest, Tenant: w.tenant, ID: d.UUID}, durable.TimerDue{Name: "again"})
+	testkit.Eventually(t, "the document is ready", func() bool { return strings.HasPrefix(w.embedded(d), "p/down 1") })
+}
+
+// A generation of two batches whose second one fails is billed for the first.
+func TestUsageOfAFailedGeneration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	w.embeds("m")
+	d := w.put(strings.Repeat("apple\n", 210) + "damaged")
+	if got := w.settled(n, d); got != "failed the file is damaged 0 0" {
+		t.Fatal(got)
+	}
+	if got := w.embedded(d); got != "- 0 embedding m 200 50" {
+		t.Errorf("%s", got)
 	}
 }

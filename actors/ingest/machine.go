@@ -40,9 +40,9 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	case Built:
 		return s.built(m), nil
 	case Unreadable:
-		return s.end(m.Generation, m.Reason), nil
+		return s.end(m), nil
 	case Interrupted:
-		return s.postpone(m.Generation, now), nil
+		return s.postpone(m, now), nil
 	case Overtaken:
 		return s.overtaken(m.Generation), nil
 	case Cleaned:
@@ -53,7 +53,7 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return decision{Next: next, Changed: true}, nil
 	case durable.EffectFailed:
 		if s.Building {
-			return s.postpone(s.Row.Generation, now), nil
+			return s.postpone(Interrupted{Generation: s.Row.Generation}, now), nil
 		}
 		next := s
 		next.Try++
@@ -74,7 +74,7 @@ func (s State) begin() decision {
 		next.Cleaning = true
 		return decision{Next: next, Changed: true}
 	case s.Row.Attempts >= mostAttempts:
-		return s.failed(endsNodes)
+		return s.failed(endsNodes, Used{})
 	}
 	next.Row.Status, next.Row.Generation, next.Row.Attempts = lifecycle.DocumentProcessing, s.Row.Generation+1, s.Row.Attempts+1
 	next.Row.Error, next.Building, next.Fresh = nil, true, true
@@ -111,39 +111,42 @@ func (s State) built(m Built) decision {
 	}
 	next := s
 	next.Row.Status, next.Row.Error, next.Row.Attempts = lifecycle.DocumentReady, nil, 0
-	next.Row.Shown, next.Row.Chunks, next.Row.MediaType = m.Generation, m.Chunks, m.MediaType
+	next.Row.Shown, next.Row.Chunks, next.Row.MediaType, next.Row.EmbeddedBy = m.Generation, m.Chunks, m.MediaType, m.EmbeddedBy
 	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings
 	next.Building, next.Cleaning = false, true
-	return decision{Next: next, Changed: true, Facts: []any{Ended{next.Row.Status}}}
+	return decision{Next: next, Changed: true, Facts: []any{Ended{next.Row.Status, m.Used}}}
 }
 
-func (s State) end(generation int, reason string) decision {
-	if !s.Building || generation != s.Row.Generation {
+func (s State) end(m Unreadable) decision {
+	if !s.Building || m.Generation != s.Row.Generation {
 		return decision{Next: s}
 	}
-	return s.failed(reason)
+	return s.failed(m.Reason, m.Used)
 }
 
 // failed ends the reading of a document for good. What was shown before stays.
-func (s State) failed(reason string) decision {
+func (s State) failed(reason string, used Used) decision {
 	next := s
 	next.Row.Status, next.Row.Error, next.Row.Attempts = lifecycle.DocumentFailed, &reason, 0
 	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings // it is not tried again
 	next.Building, next.Cleaning = false, true
-	return decision{Next: next, Changed: true, Facts: []any{Ended{next.Row.Status}}}
+	return decision{Next: next, Changed: true, Facts: []any{Ended{next.Row.Status, used}}}
 }
 
-// postpone sets the time of the next attempt.
-func (s State) postpone(generation int, now time.Time) decision {
-	switch {
-	case !s.Building || generation != s.Row.Generation:
-		return decision{Next: s}
-	case s.Row.Attempts >= mostAttempts:
-		return s.failed(unavailable)
-	}
+// postpone sets the time of the next attempt. A provider of embeddings that is down does not fail a
+// document: it is waited for without end, also over a restart meanwhile.
+func (s State) postpone(m Interrupted, now time.Time) decision {
 	next := s
+	switch {
+	case !s.Building || m.Generation != s.Row.Generation:
+		return decision{Next: s}
+	case m.Provider:
+		next.Row.Attempts = min(s.Row.Attempts, mostAttempts-2)
+	case s.Row.Attempts >= mostAttempts:
+		return s.failed(unavailable, m.Used)
+	}
 	next.Row.Status, next.Row.Owes, next.Building = lifecycle.DocumentQueued, false, false
-	return decision{Next: next, Changed: true, Facts: []any{Postponed{now.Add(pauses[s.Row.Attempts])}}}
+	return decision{Next: next, Changed: true, Facts: []any{Postponed{now.Add(pauses[next.Row.Attempts]), m.Used}}}
 }
 
 // overtaken begins again: the swap misses, and the document is read again as it is.

@@ -104,6 +104,23 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
+// A provider of embeddings that is down for long fails no document, nor does a restart meanwhile.
+func TestAProviderIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := decide(t, fresh(), durable.Activated{}).Next
+	for i := range 3 * mostAttempts {
+		d := decide(t, s, Interrupted{Generation: s.Row.Generation, Provider: true, Used: Used{Model: "m", TokensIn: 3}})
+		if p, later := d.Facts[0].(Postponed); !later || p.Used.TokensIn != 3 || p.At.Before(noon.Add(pauses[1])) {
+			t.Fatalf("%d: %+v", i, d)
+		}
+		s = decide(t, d.Next, durable.TimerDue{Name: timerAgain}).Next
+		s.Building = false // the node is restarted
+		if s = decide(t, s, durable.Activated{}).Next; !s.Building {
+			t.Fatalf("%d: %+v", i, s.Row)
+		}
+	}
+}
+
 // Whatever happens, in any order: a document that owes nothing is read or failed or waits for its
 // timer; a generation is shown only if it was written whole; numbers never go back.
 func TestLaws(t *testing.T) {
@@ -130,9 +147,9 @@ func TestLaws(t *testing.T) {
 			case 5:
 				s = decideIn(t, s, Built{Generation: s.Row.Generation - 1, Chunks: 1})
 			case 6:
-				s = decideIn(t, s, Unreadable{s.Row.Generation, "x"})
+				s = decideIn(t, s, Unreadable{Generation: s.Row.Generation, Reason: "x"})
 			case 7:
-				s = decideIn(t, s, Interrupted{s.Row.Generation})
+				s = decideIn(t, s, Interrupted{Generation: s.Row.Generation, Provider: rapid.Bool().Draw(t, "the provider's fault")})
 			case 8:
 				s = decideIn(t, s, Cleaned{})
 			case 9:

@@ -31,6 +31,9 @@ type Row struct {
 	Settings      int
 	MaxTokens     int
 	OverlapTokens int
+	EmbedProvider *string // of the base's model; nil: it has none
+	EmbedModel    *string
+	EmbeddedBy    *string // the model of the vectors that are shown (model.EmbeddingModel)
 }
 
 // State is a document's row, and what an activation remembers.
@@ -53,6 +56,14 @@ func (s State) stale() bool {
 	return s.Row.ReadContent != s.Row.Content || s.Row.ReadSettings != s.Row.Settings
 }
 
+// Used is what the embedding of a generation used.
+type Used struct {
+	Model     string
+	TokensIn  int64
+	CostUSD   float64
+	Estimated bool
+}
+
 // Messages that effects send.
 type (
 	// Built says that a generation is whole.
@@ -60,14 +71,22 @@ type (
 		Generation int
 		Chunks     int
 		MediaType  string
+		EmbeddedBy *string // nil: without vectors
+		Used       Used
 	}
 	// Unreadable says that the file cannot be read, and why.
 	Unreadable struct {
 		Generation int
 		Reason     string
+		Used       Used
 	}
-	// Interrupted says that a generation cannot be written now: it is the service's fault.
-	Interrupted struct{ Generation int }
+	// Interrupted says that a generation cannot be written now: it is the service's fault, or
+	// that of the provider of embeddings.
+	Interrupted struct {
+		Generation int
+		Provider   bool
+		Used       Used
+	}
 	// Overtaken says that the row has changed: another generation, another content, no document.
 	Overtaken struct{ Generation int }
 	// Cleaned says that nothing is left.
@@ -83,7 +102,13 @@ type (
 	// Claimed says that this activation owns the row.
 	Claimed struct{}
 	// Ended says how the reading of a document ended.
-	Ended struct{ Status lifecycle.DocumentStatus }
+	Ended struct {
+		Status lifecycle.DocumentStatus
+		Used   Used
+	}
 	// Postponed says when a generation is begun again.
-	Postponed struct{ At time.Time }
+	Postponed struct {
+		At   time.Time
+		Used Used
+	}
 )

@@ -82,7 +82,7 @@ func (s *service) openEdge(context.Context) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
-		Embeds: widgets, Embedding: s.models.Registry.Configured, Wake: s.wake, Searcher: searcher{knowledge.NewIndex(s.pools.api)},
+		Embeds: widgets, Embedding: s.models.Registry.Embeds, Wake: s.wake, Searcher: searcher{knowledge.NewIndex(s.pools.api, s.models)},
 		SourceURLs: func(ctx context.Context, url string, plain bool) error {
 			return urls{s.guard, c.Production && !plain}.CheckURL(ctx, url)
 		},

@@ -126,7 +126,7 @@ func (s *service) addSyncs(host durable.Config) {
 }
 
 func (s *service) addIngests(host durable.Config) {
-	ingest.Register(s.node, s.writer, ingest.Config{Store: knowledge.NewChunks(s.pools.system), Files: contents{s.blobs}, Parser: s.parser, Log: s.log}, host)
+	ingest.Register(s.node, s.writer, ingest.Config{Store: knowledge.NewChunks(s.pools.system), Files: contents{s.blobs}, Parser: s.parser, Embedder: s.models, Log: s.log}, host)
 }
 
 // addStreams adds the hubs of running runs, from which event streams read.

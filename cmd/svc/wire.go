@@ -18,6 +18,7 @@ import (
 	"agentsvc/cluster/revocation"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/cache"
+	"agentsvc/persistence/knowledge"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/embed"
@@ -87,7 +88,7 @@ func newMetrics() *prometheus.Registry {
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(),
+		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(), knowledge.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}

@@ -42,6 +42,9 @@ type Document struct {
 	Settings      int
 	MaxTokens     int
 	OverlapTokens int
+	EmbedProvider *string
+	EmbedModel    *string
+	EmbeddedBy    *string
 }
 
 // Chunks writes the chunks of documents. It is safe for concurrent use.
@@ -75,14 +78,18 @@ type Target struct {
 	Content    int
 }
 
-// Write adds chunks to a generation. It reports false, and writes nothing, if the generation is no
+// Write adds chunks to a generation, with their vectors unless there are none (nil). It reports false, and writes nothing, if the generation is no
 // longer the document's last one, or the document has another content or was deleted.
-func (s *Chunks) Write(ctx context.Context, to Target, chunks []document.Chunk) (ok bool, err error) {
+func (s *Chunks) Write(ctx context.Context, to Target, chunks []document.Chunk, vectors [][]float32) (ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	n := len(chunks)
 	positions, ids, texts, overlaps, headings, pages, tokens, lengths, terms, lexemes := make([]int, n), make([]id.ChunkID, n), make([]string, n), make([]int, n),
 		make([]string, n), make([]int, n), make([]int, n), make([]int, n), make([][]byte, n), make([]string, n)
+	packed := make([][]byte, n)
+	for i, v := range vectors {
+		packed[i] = packVector(v)
+	}
 	for i, c := range chunks {
 		words, length := lexis.Index(c.Heading + "\n" + c.Text)
 		positions[i], ids[i], texts[i], overlaps[i], headings[i], pages[i], tokens[i], lengths[i] =
@@ -99,7 +106,7 @@ func (s *Chunks) Write(ctx context.Context, to Target, chunks []document.Chunk) 
 		if err := held.Err(); err != nil || !ok {
 			return err
 		}
-		_, err = tx.Exec(ctx, writeSQL, to.Tenant, to.Document, to.Generation, to.Base, positions, ids, texts, overlaps, headings, pages, tokens, lengths, terms, lexemes)
+		_, err = tx.Exec(ctx, writeSQL, to.Tenant, to.Document, to.Generation, to.Base, positions, ids, texts, overlaps, headings, pages, tokens, lengths, terms, lexemes, packed)
 		return err
 	})
 	if err != nil {
@@ -207,6 +214,10 @@ func lexeme(base int64, word string) string {
 var (
 	queries       = pg.Queries(files)
 	baseSQL       = queries.Get("base")
+	modelsSQL     = queries.Get("models")
+	billSQL       = queries.Get("bill")
+	documentsSQL  = queries.Get("documents")
+	vectorsSQL    = queries.Get("vectors")
 	candidatesSQL = queries.Get("candidates")
 	similarSQL    = queries.Get("similar")
 	textsSQL      = queries.Get("texts")

@@ -42,10 +42,19 @@ const (
 )
 
 // Index searches chunks. It is safe for concurrent use.
-type Index struct{ pool *pgxpool.Pool }
+type Index struct {
+	pool     *pgxpool.Pool
+	embedder Embedder // nil: searches are lexical
+	vectors  *cache
+	loads    chan struct{}
+	paused   paused
+}
 
-// NewIndex returns an Index over a pool of the role svc_api.
-func NewIndex(pool *pgxpool.Pool) *Index { return &Index{pool} }
+// NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
+// all searches are lexical.
+func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
+	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}}
+}
 
 // Query is a search in one base.
 type Query struct {
@@ -54,18 +63,60 @@ type Query struct {
 	Text   string
 	TopK   int
 	Viewer []string // principals (schemas/knowledge.Viewer)
+	// Run and Agent are billed for the vector of the query; nil: it is billed without them.
+	Run   *id.RunID
+	Agent *id.AgentID
 }
 
-// Search returns the chunks that fit a query best, the best first. A score is above 0 and at most 1:
-// the part of the score that a text would have that repeats every word of the query without end.
-// Neighbouring chunks of a document are one hit, at the place of the better one.
+// ranked is how many chunks of each ranking take part in a fusion.
+const ranked = 100
+
+// Search returns the chunks that fit a query best, the best first. Neighbouring chunks of a document
+// are one hit, at the place of the better one.
+//
+// The score of a lexical search is above 0 and at most 1: the part of the score that a text would
+// have that repeats every word of the query without end. That of a hybrid search tells places: 1 is
+// first by words and by vectors, 0.5 first in one of them and absent in the other.
 func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	hits := []knowledge.Hit{}
 	parsed := lexis.Parse(q.Text)
 	if len(parsed.Words) == 0 || q.TopK <= 0 {
-		return hits, nil
+		return []knowledge.Hit{}, nil
+	}
+	var vectors map[string][]float32
+	var used []usage
+	var err error
+	kind := "lexical"
+	if x.embedder != nil && len(parsed.Phrases) == 0 { // vectors know nothing of quotes
+		var fallback bool
+		vectors, used, fallback, err = x.embed(ctx, &q)
+		switch {
+		case len(vectors) > 0:
+			kind = "hybrid"
+		case fallback:
+			kind = "fallback"
+		}
+	}
+	billed := make(chan error, 1)
+	go func() { billed <- x.bill(ctx, &q, used) }()
+	hits := []knowledge.Hit{}
+	if err == nil {
+		hits, err = x.find(ctx, &q, &parsed, vectors)
+	}
+	if err := errors.Join(err, <-billed); err != nil {
+		return nil, fmt.Errorf("search knowledge base %s: %w", q.Base, unavailable(err))
+	}
+	searches.WithLabelValues(kind).Inc()
+	return hits, nil
+}
+
+// find ranks by words and by vectors, if there are any.
+func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors map[string][]float32) ([]knowledge.Hit, error) {
+	hits := []knowledge.Hit{}
+	most := 3 * q.TopK // neighbours may join
+	if len(vectors) > 0 {
+		most = max(most, ranked)
 	}
 	err := x.read(ctx, q.Tenant, func(tx pgx.Tx) error {
 		var number, chunks int64
@@ -74,23 +125,36 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 		} else if err != nil {
 			return err
 		}
-		found, err := rank(ctx, tx, &q, number, chunks, &parsed)
+		found, err := rank(ctx, tx, q, number, chunks, parsed, most)
 		if err == nil && len(found) == 0 && len(parsed.Phrases) == 0 {
-			if parsed.Words, err = meant(ctx, tx, &q, number, parsed.Words); err == nil && len(parsed.Words) > 0 {
+			if parsed.Words, err = meant(ctx, tx, q, number, parsed.Words); err == nil && len(parsed.Words) > 0 {
 				parsed.Last = ""
-				found, err = rank(ctx, tx, &q, number, chunks, &parsed)
+				found, err = rank(ctx, tx, q, number, chunks, parsed, most)
 			}
 		}
-		if err != nil || len(found) == 0 {
+		if err == nil {
+			err = restrict(ctx, tx)
+		}
+		if err != nil {
 			return err
 		}
-		hits, err = texts(ctx, tx, &q, found)
+		if len(vectors) > 0 {
+			var rankings [][]candidate
+			for model, v := range vectors {
+				ranking, err := x.near(ctx, tx, q, model, v, most)
+				if err != nil {
+					return err
+				}
+				rankings = append(rankings, ranking)
+			}
+			found = fuse(found, rankings, 3*q.TopK)
+		}
+		if len(found) > 0 {
+			hits, err = texts(ctx, tx, q, found)
+		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("search knowledge base %s: %w", q.Base, unavailable(err))
-	}
-	return hits, nil
+	return hits, err
 }
 
 // unavailable marks the errors that mean that the database cannot serve now: all but those of a
@@ -103,14 +167,23 @@ func unavailable(err error) error {
 	return errors.Join(store.ErrUnavailable, err)
 }
 
-// read runs the statements of one search in a transaction that sees one tenant.
+// read runs the statements of one search in a transaction that sees one state of the rows. It begins
+// as svc_system: under row-level security Postgres does not use the index of words, because its
+// operator is not leakproof. The queries name tenant and viewer. From restrict on, the transaction
+// works as svc_api.
 func (x *Index) read(ctx context.Context, t id.TenantID, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, x.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true)", t.String()); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true)", t.String()); err != nil {
 			return err
 		}
 		return do(tx)
 	})
+}
+
+// restrict makes the rest of a transaction see the rows of its tenant only.
+func restrict(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SET LOCAL ROLE svc_api")
+	return err
 }
 
 // candidate is a chunk that matches.
@@ -124,9 +197,8 @@ type candidate struct {
 	score      float64
 }
 
-// rank returns the best candidates, at most as many as neighbours may join to TopK hits. chunks is
-// how many the viewer may see.
-func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lexis.Query) ([]candidate, error) {
+// rank returns the best candidates by words, at most most. chunks is how many the viewer may see.
+func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lexis.Query, most int) ([]candidate, error) {
 	match, prefix := expression(number, p)
 	rows, err := tx.Query(ctx, candidatesSQL, q.Tenant, q.Base, q.Viewer, match, prefix, MaxCandidates)
 	if err != nil {
@@ -168,9 +240,9 @@ func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lex
 	}
 	n, mean := max(float64(chunks), float64(len(list))), max(1, float64(total)/float64(len(list)))
 	rare := func(in int) float64 { return math.Log(1 + (n-float64(in)+0.5)/(float64(in)+0.5)) }
-	most := 0.0
+	highest := 0.0
 	for i := range hashes {
-		most += rare(seen[i]) * (saturation + 1)
+		highest += rare(seen[i]) * (saturation + 1)
 	}
 	for i := range list {
 		c := &list[i]
@@ -183,21 +255,10 @@ func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lex
 		if c.prefix && c.counts[len(c.counts)-1] == 0 {
 			c.score += prefixPart * rare(starts)
 		}
-		c.score = min(1, c.score/most)
+		c.score = min(1, c.score/highest)
 	}
-	slices.SortFunc(list, func(a, b candidate) int {
-		switch {
-		case a.score != b.score:
-			if a.score > b.score {
-				return -1
-			}
-			return 1
-		case a.document != b.document:
-			return strings.Compare(a.document.String(), b.document.String())
-		}
-		return a.position - b.position
-	})
-	return list[:min(len(list), 3*q.TopK)], nil
+	slices.SortFunc(list, before)
+	return list[:min(len(list), most)], nil
 }
 
 // expression returns the tsquery of a query, and of its unfinished last word (nil: none).

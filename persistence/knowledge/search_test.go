@@ -40,7 +40,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	w := &world{T: t, admin: db.Admin(t), chunks: NewChunks(db.System(t)), index: NewIndex(db.API(t))}
+	w := &world{T: t, admin: db.Admin(t), chunks: NewChunks(db.System(t)), index: NewIndex(db.API(t), nil)}
 	w.tenant = pgtest.Tenant(t, w.admin)
 	w.base, w.number = w.newBase(w.tenant)
 	return w
@@ -84,7 +84,7 @@ func (w *world) write(d id.DocumentID, generation int, texts ...string) {
 	for i, text := range texts {
 		chunks[i] = document.Chunk{Position: i, Text: text, Tokens: 1}
 	}
-	ok, err := w.chunks.Write(w.Context(), Target{w.tenant, d, w.base, w.number, generation, 1}, chunks)
+	ok, err := w.chunks.Write(w.Context(), Target{w.tenant, d, w.base, w.number, generation, 1}, chunks, nil)
 	if err != nil || !ok {
 		w.Fatal(ok, err)
 	}
@@ -269,12 +269,12 @@ func TestAWriteIsFenced(t *testing.T) {
 		"another content":     {w.tenant, d, w.base, w.number, 1, 2},
 		"no document":         {w.tenant, id.DocumentID{UUID: id.NewAnywhere()}, w.base, w.number, 1, 1},
 	} {
-		if ok, err := w.chunks.Write(t.Context(), to, chunk); ok || err != nil {
+		if ok, err := w.chunks.Write(t.Context(), to, chunk, nil); ok || err != nil {
 			t.Errorf("%s: %v, %v", what, ok, err)
 		}
 	}
 	w.exec(`UPDATE kb_documents SET deleted_at = now() WHERE id = $1`, d)
-	if ok, err := w.chunks.Write(t.Context(), Target{w.tenant, d, w.base, w.number, 1, 1}, chunk); ok || err != nil {
+	if ok, err := w.chunks.Write(t.Context(), Target{w.tenant, d, w.base, w.number, 1, 1}, chunk, nil); ok || err != nil {
 		t.Errorf("a deleted document: %v, %v", ok, err)
 	}
 }

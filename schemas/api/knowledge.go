@@ -14,7 +14,7 @@ type KnowledgeBase struct {
 	Name        string             `json:"name" doc:"For people."`
 	Description string             `json:"description" doc:"For people, and for the models that choose a base to search."`
 	Chunking    Chunking           `json:"chunking" doc:"How documents are cut."`
-	Embedding   *Embedding         `json:"embedding" doc:"What makes vectors of texts. It is stored and not used yet: searches are lexical."`
+	Embedding   *Embedding         `json:"embedding" doc:"What makes vectors of texts, so that searches go by meaning too; null: searches go by words only."`
 	CreatedAt   time.Time          `json:"created_at" doc:"UTC."`
 	UpdatedAt   time.Time          `json:"updated_at" doc:"UTC."`
 }
@@ -42,7 +42,7 @@ type KnowledgeBaseCreate struct {
 	Name        string       `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
 	Description string       `json:"description,omitempty" maxLength:"2000" doc:"For people, and for the models that choose a base to search."`
 	Chunking    *ChunkingSet `json:"chunking,omitempty" doc:"How documents are cut."`
-	Embedding   *Embedding   `json:"embedding,omitempty" null:"true" doc:"What makes vectors of texts. It is stored and not used yet: searches are lexical."`
+	Embedding   *Embedding   `json:"embedding,omitempty" null:"true" doc:"What makes vectors of texts, so that searches go by meaning too; null: searches go by words only."`
 }
 
 // KnowledgeBasePatch is the body of PATCH /v1/knowledge-bases/{id}; omitted fields stay.
@@ -50,7 +50,7 @@ type KnowledgeBasePatch struct {
 	Name        *string        `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
 	Description *string        `json:"description,omitempty" maxLength:"2000" doc:"For people, and for models."`
 	Chunking    *ChunkingSet   `json:"chunking,omitempty" doc:"How documents are cut from now on. A change indexes all documents anew, in the background."`
-	Embedding   Opt[Embedding] `json:"embedding,omitzero" doc:"What makes vectors of texts; null: nothing. It is stored and not used yet: searches are lexical."`
+	Embedding   Opt[Embedding] `json:"embedding,omitzero" doc:"What makes vectors of texts; null: nothing. A change indexes all documents anew, in the background; until then they are found by their old vectors."`
 }
 
 // Document is a document of a knowledge base.

@@ -11,4 +11,7 @@
 //
 // A turn that fails before its first token because of the connection, 429 or 5xx is tried
 // three times in all (Retrying); nothing else is retried here.
+//
+// Embeddings are calls of POST {base_url}/embeddings in batches, retried in the same way. A response
+// whose vectors cannot be used (their number, dimensions, NaN, no direction) is an error.
 package model

@@ -16,8 +16,12 @@ var (
 	}, []string{"kind", "outcome"})
 	tokens = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_model_tokens_total",
-		Help: "Tokens of finished turns, by kind of provider and direction.",
+		Help: "Tokens of finished turns, and of embedded texts, by kind of provider and direction (in, out, embedded).",
 	}, []string{"kind", "direction"})
+	embeds = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_model_embeddings_total",
+		Help: "Calls for vectors of texts, by kind of provider and outcome; batches and retries count as one call.",
+	}, []string{"kind", "outcome"})
 	firstToken = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "svc_model_first_token_seconds",
 		Help:    "Time from the request to the first token, of the attempt that succeeded.",
@@ -26,7 +30,9 @@ var (
 )
 
 // Collectors returns the metrics of this package.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{turns, tokens, firstToken} }
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{turns, tokens, embeds, firstToken}
+}
 
 // counted counts a client's turns.
 type counted struct {

@@ -77,19 +77,19 @@ func (p *Platform) knowledgeRoutes(t *edge.Table) {
 		Summary: "List knowledge bases", Tag: knowledgeTag, Role: member}, p.listBases)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/knowledge-bases", ID: "createKnowledgeBase", Answer: sampleBase,
 		Summary:     "Create a knowledge base",
-		Description: "Searches are lexical: by words in any language. embedding is stored and not used yet.", Tag: knowledgeTag, Role: admin, Status: 201, Idempotent: true,
+		Description: "Without embedding, searches are lexical: by words in any language. With it they are hybrid: by words and by vectors, both rankings fused.", Tag: knowledgeTag, Role: admin, Status: 201, Idempotent: true,
 		Example: map[string]any{"name": "Returns", "description": "How customers send things back.", "chunking": map[string]any{"max_tokens": 300, "overlap_tokens": 40}}}, p.createBase)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/knowledge-bases/{id}", ID: "getKnowledgeBase", Answer: sampleBase,
 		Summary: "Read a knowledge base", Tag: knowledgeTag, Role: member}, p.getBase)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/knowledge-bases/{id}", ID: "updateKnowledgeBase", Answer: sampleBase,
 		Summary:     "Change a knowledge base",
-		Description: "Another chunking indexes all documents anew, in the background: searches find a document's old chunks until its new ones are ready.", Tag: knowledgeTag, Role: admin,
+		Description: "Another chunking or embedding indexes all documents anew, in the background: searches find a document's old chunks until its new ones are ready.", Tag: knowledgeTag, Role: admin,
 		Example: map[string]any{"description": "How customers send things back."}}, p.updateBase)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/knowledge-bases/{id}", ID: "deleteKnowledgeBase", Summary: "Delete a knowledge base",
 		Description: "With its documents and sources. Agents that name it find nothing in it from then on.", Tag: knowledgeTag, Role: admin}, p.deleteBase)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/knowledge-bases/{id}/search", ID: "searchKnowledgeBase", Answer: api.KnowledgeHits{Items: []knowledge.Hit{sampleHit}},
 		Summary:     "Search a knowledge base",
-		Description: "Best first. It finds what the person of end_user_id may see; without one, documents that are public or have no ACL. The score is above 0 and at most 1: the part of the score that a text would have that repeats every word of the query without end.",
+		Description: "Best first. It finds what the person of end_user_id may see; without one, documents that are public or have no ACL. The score is above 0 and at most 1 and compares results of one response. Lexical: the part of the score that a text would have that repeats every word of the query without end. Hybrid: the mean of 61/(60+place) in the rankings by words and by vectors.",
 		Tag:         knowledgeTag, Role: member, Idempotent: true, Example: map[string]any{"query": "How long may I send shoes back?", "top_k": 3}}, p.search)
 
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/knowledge-bases/{id}/documents", ID: "listDocuments", Answer: listed(sampleKBDocument),

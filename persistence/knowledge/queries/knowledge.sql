@@ -5,22 +5,51 @@ SELECT b.number, coalesce((SELECT sum(d.chunks) FROM kb_documents d
   WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[])), 0)
 FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
 
+-- The models of the vectors of documents that the viewer ($3) may see, that of the base first. While a
+-- base changes its model there are two. Without a row: the base has no model now, or no vectors yet.
+-- name: models
+SELECT d.embedded_by FROM knowledge_bases b
+JOIN kb_documents d ON d.tenant_id = b.tenant_id AND d.base_id = b.id AND d.deleted_at IS NULL AND d.shown > 0 AND d.chunks > 0 AND (d.acl = '{}' OR d.acl && $3::text[])
+WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL AND b.embedding_model IS NOT NULL AND d.embedded_by IS NOT NULL
+GROUP BY d.embedded_by ORDER BY bool_or(d.embedded_by = b.embedding_provider || '/' || b.embedding_model) DESC, d.embedded_by LIMIT 2
+
+-- The usage of a search's embedding.
+-- name: bill
+INSERT INTO usage_records (tenant_id, id, at, kind, run_id, agent_id, model, tokens_in, cost_usd, detail)
+VALUES ($1, $2, now(), 'embedding', $3, $4, $5, $6, $7, $8)
+
+-- The documents with vectors of one model ($4) that the viewer ($3) may see, the newest first.
+-- name: documents
+SELECT d.id, d.shown, d.chunks FROM kb_documents d
+WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND d.chunks > 0 AND (d.acl = '{}' OR d.acl && $3::text[]) AND d.embedded_by = $4
+ORDER BY d.id DESC
+
+-- The vectors of generations of documents.
+-- name: vectors
+SELECT c.document_id, c.position, c.vector
+FROM unnest($2::uuid[], $3::int[]) AS u (document_id, generation)
+JOIN kb_chunks c ON c.tenant_id = $1 AND c.document_id = u.document_id AND c.generation = u.generation
+WHERE c.vector IS NOT NULL
+
 -- Chunks that match, that are shown and that the viewer ($3) may see. $5 is the unfinished last
 -- word, NULL if there is none.
+-- OFFSET 0 keeps the planner, which cannot know how rare the words are, from reading all chunks of
+-- all documents instead of the index.
 -- name: candidates
-SELECT c.document_id, c.generation, c.position, c.length, c.terms, coalesce(c.lexemes @@ $5::tsquery, false) AS prefix
-FROM kb_chunks c JOIN kb_documents d ON d.tenant_id = c.tenant_id AND d.id = c.document_id AND d.shown = c.generation
-WHERE c.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
-  AND c.lexemes @@ $4::tsquery
+SELECT c.document_id, c.generation, c.position, c.length, c.terms, c.prefix
+FROM (SELECT tenant_id, document_id, generation, position, length, terms, coalesce(lexemes @@ $5::tsquery, false) AS prefix
+  FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
+JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
+WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $6
 
 -- The texts of chunks whose words begin like those of the query ($4): among them the words that
 -- were meant are looked for.
 -- name: similar
 SELECT c.text
-FROM kb_chunks c JOIN kb_documents d ON d.tenant_id = c.tenant_id AND d.id = c.document_id AND d.shown = c.generation
-WHERE c.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
-  AND c.lexemes @@ $4::tsquery
+FROM (SELECT tenant_id, document_id, generation, text FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
+JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
+WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $5
 
 -- The chunks that were found, with their neighbours' places. What is no longer shown, or no longer
@@ -40,10 +69,10 @@ ORDER BY u.rank
 SELECT id FROM kb_documents WHERE tenant_id = $1 AND id = $2 AND generation = $3 AND content = $4 AND deleted_at IS NULL FOR KEY SHARE
 
 -- name: write
-INSERT INTO kb_chunks (tenant_id, document_id, generation, position, base_id, id, text, overlap, heading, page, tokens, length, terms, lexemes)
-SELECT $1, $2, $3, u.position, $4, u.id, u.text, u.overlap, u.heading, u.page, u.tokens, u.length, u.terms, u.lexemes::tsvector
-FROM unnest($5::int[], $6::uuid[], $7::text[], $8::int[], $9::text[], $10::int[], $11::int[], $12::int[], $13::bytea[], $14::text[])
-  AS u (position, id, text, overlap, heading, page, tokens, length, terms, lexemes)
+INSERT INTO kb_chunks (tenant_id, document_id, generation, position, base_id, id, text, overlap, heading, page, tokens, length, terms, lexemes, vector)
+SELECT $1, $2, $3, u.position, $4, u.id, u.text, u.overlap, u.heading, u.page, u.tokens, u.length, u.terms, u.lexemes::tsvector, u.vector
+FROM unnest($5::int[], $6::uuid[], $7::text[], $8::int[], $9::text[], $10::int[], $11::int[], $12::int[], $13::bytea[], $14::text[], $15::bytea[])
+  AS u (position, id, text, overlap, heading, page, tokens, length, terms, lexemes, vector)
 
 -- Deletes up to $4 chunks of a document that belong to another generation than $3.
 -- name: drop
@@ -55,6 +84,6 @@ DELETE FROM kb_chunks c USING old WHERE c.tenant_id = $1 AND c.document_id = $2 
 -- name: load
 SELECT d.name, d.media_type, d.size_bytes AS size, d.content, d.file, d.status, d.error, d.attempts, d.chunks, d.shown, d.generation, d.read_content, d.read_settings, d.owes,
   d.deleted_at IS NOT NULL AS deleted, d.version, d.owner_epoch AS epoch,
-  b.id AS base, b.number, b.settings, b.max_tokens, b.overlap_tokens
+  b.id AS base, b.number, b.settings, b.max_tokens, b.overlap_tokens, b.embedding_provider AS embed_provider, b.embedding_model AS embed_model, d.embedded_by
 FROM kb_documents d JOIN knowledge_bases b ON b.tenant_id = d.tenant_id AND b.id = d.base_id
 WHERE d.tenant_id = $1 AND d.id = $2

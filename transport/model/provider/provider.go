@@ -41,6 +41,20 @@ func (p *Providers) Stream(ctx context.Context, tenant id.TenantID, of agent.Mod
 	return result, price, err
 }
 
+// Embed makes vectors of texts for a tenant, with their cost by the tenant's prices.
+func (p *Providers) Embed(ctx context.Context, tenant id.TenantID, of schema.EmbeddingModel, texts []string) (schema.Embedded, error) {
+	found, price, err := p.provider(ctx, tenant, agent.Model{Provider: of.Provider, Name: of.Name})
+	if err != nil {
+		return schema.Embedded{}, err
+	}
+	out, err := p.Registry.Embedder(found).Embed(ctx, of.Name, texts)
+	out.CostUSD = price.Cost(out.TokensIn, 0)
+	if of.Provider != model.Simulated {
+		err = naming(of.Provider, err)
+	}
+	return out, err
+}
+
 // naming puts the provider's slug before a failure's message, which does not say which of a
 // tenant's providers failed.
 func naming(provider string, err error) error {

@@ -1,0 +1,69 @@
+package knowledge
+
+import (
+	"container/list"
+	"sync"
+
+	"agentsvc/schemas/id"
+)
+
+// generationAt names the vectors of one generation of a document, which do not change once it is
+// shown: nothing cached is stale.
+type generationAt struct {
+	tenant     id.TenantID
+	document   id.DocumentID
+	generation int
+}
+
+// cache keeps the vectors that were used last, up to a number of bytes. Whether a search may use them
+// is not its matter.
+type cache struct {
+	limit int64
+
+	mu    sync.Mutex // guards the fields below
+	bytes int64
+	order *list.List // of *cached, the last used first
+	at    map[generationAt]*list.Element
+}
+
+type cached struct {
+	key   generationAt
+	value *matrix
+	bytes int64
+}
+
+func newCache(limit int64) *cache {
+	return &cache{limit: limit, order: list.New(), at: map[generationAt]*list.Element{}}
+}
+
+func (c *cache) get(k generationAt) (*matrix, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.at[k]
+	if e == nil {
+		return nil, false
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*cached).value, true
+}
+
+// put keeps vectors. Those larger than a quarter of the limit are not kept.
+func (c *cache) put(k generationAt, m *matrix, bytes int64) {
+	bytes += 256 // for the entry
+	if bytes > c.limit/4 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at[k] != nil {
+		return
+	}
+	c.at[k] = c.order.PushFront(&cached{k, m, bytes})
+	c.bytes += bytes
+	for c.bytes > c.limit {
+		old := c.order.Remove(c.order.Back()).(*cached)
+		delete(c.at, old.key)
+		c.bytes -= old.bytes
+	}
+	cachedBytes.Set(float64(c.bytes))
+}

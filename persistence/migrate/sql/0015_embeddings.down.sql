@@ -1,0 +1,1 @@
+ALTER TABLE kb_documents DROP COLUMN embedded_by;
