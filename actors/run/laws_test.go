@@ -26,6 +26,7 @@ import (
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
@@ -194,6 +195,10 @@ func (w *lawWorld) Sealed(context.Context, id.TenantID, id.RunID) (out []engine.
 		}
 	}
 	return out, nil
+}
+
+func (w *lawWorld) Cited(context.Context, id.TenantID, id.RunID, []string) (map[string]knowledge.Citation, error) {
+	return nil, nil
 }
 
 func (w *lawWorld) Published(_ context.Context, _ id.TenantID, slug string) (id.AgentID, int, bool, error) {

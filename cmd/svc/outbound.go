@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"agentsvc/persistence/knowledge"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -38,7 +39,8 @@ func (s *service) openOutbound(context.Context) error {
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
 	s.onStop(infallible(s.attempts.Close))
-	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log})
+	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
+		Searcher: runSearcher{knowledge.NewIndex(s.pools.api)}})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
 	var err error
