@@ -233,18 +233,18 @@ func showFound(found []knowledge.Found) tool.Outcome {
 		note = nothingNote
 	}
 	return tool.Outcome{
-		Content: string(document(struct {
+		Content: string(encoded(struct {
 			Note     string    `json:"note"`
 			Passages []passage `json:"passages"`
 		}{note, passages})),
-		Shown: document(struct {
+		Shown: encoded(struct {
 			Results []knowledge.Found `json:"results"`
 		}{found}),
 	}
 }
 
-// document is json.Marshal without escapes for HTML.
-func document(v any) json.RawMessage {
+// encoded is json.Marshal without escapes for HTML.
+func encoded(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
