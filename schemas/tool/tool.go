@@ -160,8 +160,8 @@ type Caller struct {
 	Agent    id.AgentID // the agent that speaks; after a handoff not the run's own agent
 	Manifest *agent.Manifest
 	Options  Options // the options of the turn
-	// EndUser is the person on whose behalf the run is, nil if nobody. Searches find what that
-	// person may see.
+	// EndUser is the person on whose behalf the run is; nil: there is none. Searches find what
+	// that person may see.
 	EndUser *id.EndUserID
 }
 

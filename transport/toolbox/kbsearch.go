@@ -146,7 +146,7 @@ func (b *Toolbox) searchAll(ctx context.Context, t tool.Caller, bases []tool.Bas
 }
 
 // viewer returns the principals of the run's end user, whose groups are read now. An end user
-// that is gone sees what nobody in particular sees.
+// that is gone sees what a run without one sees.
 func (b *Toolbox) viewer(ctx context.Context, t tool.Caller) ([]string, error) {
 	return again(ctx, func() ([]string, error) {
 		list, err := b.Tables.View(t.Tenant).Viewer(ctx, t.EndUser)
