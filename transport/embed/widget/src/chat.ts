@@ -1,7 +1,7 @@
 // One conversation: what was said, what is being said, and what the browser
 // remembers of it. Knows nothing of the page; ui.ts shows it.
 
-import { ApiError, type Citation, type History, type Page, type Thread } from "./api";
+import { ApiError, type History, type Page, type Thread } from "./api";
 import { unique, type Client } from "./client";
 import { Reply } from "./reply";
 
@@ -10,8 +10,6 @@ export interface Turn {
   readonly id: string; // its own; for what a visitor sends the idempotency key, too
   readonly role: "user" | "assistant";
   text: string;
-  /** The documents that it cites. */
-  sources?: Citation[] | undefined;
   at: number;
   /** sending and unsent are a visitor's, live is a reply's. */
   state: "sending" | "unsent" | "live" | "done" | "failed";
@@ -102,10 +100,8 @@ export class Chat {
   readonly #view: View;
   readonly #emit: Emit;
   readonly #visible: () => boolean; // whether anybody looks
-  readonly #sources: boolean; // whether answers have citations
 
-  constructor(client: Client, view: View, emit: Emit, visible: () => boolean, required = false, sources = false) {
-    this.#sources = sources;
+  constructor(client: Client, view: View, emit: Emit, visible: () => boolean, required = false) {
     this.#client = client;
     this.#view = view;
     this.#emit = emit;
@@ -353,19 +349,13 @@ export class Chat {
       this.#emit("message", { role: "assistant", text: turn.text, threadId, runId });
     } else if (turn.phase === "failed" && turn.code !== "CANCELLED") this.#report(turn.code, "the run failed", runId);
     if (this.#missed) this.#elsewhere();
-    if (this.#sources && turn.state === "done" && turn.text.includes("[kb:") && !turn.sources) {
-      // Only the history says what a streamed answer cites; the answer itself is there.
-      void this.#client.history(threadId, signal).then((h) => (this.#adopt(turn, runId, h), this.#view.update(turn))).catch(() => 0);
-    }
   }
 
   /** adopt ends a reply by a history that it is in. */
   #adopt(turn: Turn, runId: string, history: History): void {
     turn.state = "done";
     turn.phase = "completed";
-    const m = history.items.find((m) => m.role === "assistant" && m.run_id === runId)!;
-    turn.text = m.content;
-    turn.sources = m.citations;
+    turn.text = history.items.find((m) => m.role === "assistant" && m.run_id === runId)!.content;
   }
 
   /** stop cancels the reply that is under way. */
@@ -473,7 +463,6 @@ export class Chat {
       const answered = history.items.map((m) => m.role).lastIndexOf("assistant");
       this.#turns = history.items.flatMap((m, i) => {
         const turn = make(m.role === "user" ? m.role : "assistant", m.content, "done", Date.parse(m.created_at));
-        turn.sources = m.citations;
         return i > answered && i >= history.items.length - OWED && m.run_id ? [turn, this.#reply(m.run_id)] : [turn];
       });
       this.#turns.push(...unsent);

@@ -46,7 +46,6 @@ export const enum T {
   IdentityHow,
   IdentityInvalid,
   Unavailable,
-  Sources,
 }
 
 /** Texts are those of one language. */
@@ -98,8 +97,7 @@ Sign in
 Please sign in to chat.
 Please sign in on this page to chat.
 We could not confirm who you are. Please sign in again.
-This chat is not available.
-Sources`);
+This chat is not available.`);
 
 export const de = lines(`Chat öffnen
 Chat schließen
@@ -144,8 +142,7 @@ Anmelden
 Bitte melden Sie sich an, um zu chatten.
 Bitte melden Sie sich auf dieser Seite an, um zu chatten.
 Wir konnten Sie nicht erkennen. Bitte melden Sie sich neu an.
-Dieser Chat ist nicht verfügbar.
-Quellen`);
+Dieser Chat ist nicht verfügbar.`);
 
 /** language is the widget's that fits a BCP 47 tag best. */
 export const language = (tag: string): "en" | "de" => (/^de\b/i.test(tag) ? "de" : "en");

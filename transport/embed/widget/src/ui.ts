@@ -1,10 +1,9 @@
 // What a visitor sees of one chat.
 
-import type { Citation, Config, DisplayConfig, Thread } from "./api";
+import type { Config, DisplayConfig, Thread } from "./api";
 import type { Busy, Chat, Notice, Turn, View } from "./chat";
 import { away, BACK, CHAT, CLOSE, DOWN, FRESH, HISTORY, PERSON, SEND, STOP, copier, h, icon, pictured, Prose } from "./dom";
 import { clean, target, visible } from "./markdown";
-import { cited, documents, small } from "./sources";
 import { dress } from "./styles";
 import { explain, language, T, texts, type Texts } from "./texts";
 import { avatar } from "./theme";
@@ -308,14 +307,14 @@ export class UI implements View {
     const bubble = h("div", { class: "bubble", dir: mine && "auto" });
     const prose = this.#prose(bubble);
     if (mine) bubble.textContent = clean(turn.text);
-    else prose.show(cited(turn.text, turn.sources, live), live);
+    else prose.show(turn.text, live);
     const el = h("div", { class: `turn ${mine ? "user" : "bot"} ${turn.state}`, "aria-live": live && "off", "aria-busy": live && "true" }, h("span", { class: "sr" }, mine ? t[T.You] : this.#name, ": "), bubble);
     if (live) {
       const now = h("div");
       el.append(now);
       let last: Activity = 0;
       const update = (): void => {
-        prose.show(cited(turn.text, [], true), true);
+        prose.show(turn.text, true);
         const what = this.#activity(turn);
         if (what === last) return;
         last = what;
@@ -325,8 +324,6 @@ export class UI implements View {
       update();
       return { el, update };
     }
-    const list = documents(turn.sources);
-    if (list[0]) el.append(this.#cites(list));
     const note =
       turn.state === "unsent" ? t[T.Unsent] : turn.state === "failed" ? explain(turn.code, t) : !mine && !turn.text.trim() ? t[T.Silent] : "";
     if (note) {
@@ -337,20 +334,6 @@ export class UI implements View {
     return { el, update: () => undefined };
   }
 
-  /** cites lists the documents that an answer cites. */
-  #cites(list: Citation[]): HTMLElement {
-    return h(
-      "div",
-      { class: "note" },
-      h("span", {}, this.#t[T.Sources]),
-      ...list.map((s, i) => {
-        const href = target(s.uri ?? "");
-        const name = small(i + 1) + " " + visible(s.document_name);
-        return href[0] === "h" ? away(href, "", name) : h("span", {}, name);
-      }),
-    );
-  }
-
   #meta(turn: Turn): HTMLElement {
     const at = new Date(turn.at);
     const valid = !isNaN(turn.at);
@@ -358,7 +341,7 @@ export class UI implements View {
       "div",
       { class: "meta" },
       valid && h("time", { datetime: at.toISOString(), title: this.#date(at, { dateStyle: "full", timeStyle: "short" }) }, this.#date(at, { timeStyle: "short" })),
-      turn.role === "assistant" && turn.text.trim() ? copier(this.#t, () => cited(turn.text, turn.sources), this.#say) : null,
+      turn.role === "assistant" && turn.text.trim() ? copier(this.#t, () => turn.text, this.#say) : null,
     );
   }
 

@@ -128,7 +128,6 @@ export class Widget extends Emitter<WidgetEvents> {
       (name, event) => this.emit<keyof ChatEvents>(name, event),
       visible,
       config.identity_required,
-      config.config.show_sources,
     ));
     ui.chat = chat;
     ui.busy(chat.busy);
