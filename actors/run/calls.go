@@ -125,8 +125,11 @@ func ungranted(call *model.Call) tool.Planned {
 // is committed before anything is sent.
 func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 	k := &Call{Idx: c.s.Steps, Kind: lifecycle.StepTool, Status: lifecycle.StepRunning, Plan: p}
-	if p.Handoff {
+	switch {
+	case p.Handoff:
 		k.Kind = lifecycle.StepHandoff
+	case p.Retrieval:
+		k.Kind = lifecycle.StepRetrieval
 	}
 	k.Plan.CallID = call.ID
 	c.s.Steps++
@@ -135,7 +138,7 @@ func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 	switch gated := p.Refused == nil && p.Terms != nil; {
 	case gated:
 		k.Status, k.Reasoning = lifecycle.StepWaiting, reasoning(r)
-	case k.Kind != lifecycle.StepTool:
+	case k.Kind == lifecycle.StepHandoff:
 	case c.leaving && p.Refused == nil:
 		k.Status = lifecycle.StepWaiting // for the run's next node
 	default:
@@ -175,8 +178,11 @@ func (c *change) endCall(i int, out tool.Outcome) *Call {
 		Idx: k.Idx, Kind: k.Kind, Status: k.Status, Output: out.Shown,
 		History: &model.Message{Role: model.Tool, Text: k.Said, Results: []model.CallResult{k.Result}},
 	}
-	if k.Kind == lifecycle.StepTool {
+	switch k.Kind {
+	case lifecycle.StepTool:
 		e.Seq = c.seq()
+	case lifecycle.StepRetrieval:
+		e.Seq = c.retrievalSeq(out)
 	}
 	c.fact(e)
 	return k
@@ -184,7 +190,7 @@ func (c *change) endCall(i int, out tool.Outcome) *Call {
 
 func (c *change) toolAnswered(m ToolAnswered) bool {
 	i := c.s.calls(m.Idx)
-	if i < 0 || c.s.Calls[i].Kind != lifecycle.StepTool {
+	if i < 0 || c.s.Calls[i].Kind == lifecycle.StepHandoff {
 		return false
 	}
 	c.called(i, m.Outcome)
@@ -268,7 +274,7 @@ func (c *change) advance() {
 // unbegun reports whether the call is ungated and has not begun, because its turn ended on a
 // node that the run was leaving.
 func (k *Call) unbegun() bool {
-	return k.Status == lifecycle.StepWaiting && k.Kind == lifecycle.StepTool && k.Plan.Terms == nil
+	return k.Status == lifecycle.StepWaiting && k.Kind != lifecycle.StepHandoff && k.Plan.Terms == nil
 }
 
 // beginNow begins a call that did not begin with its turn.
@@ -384,7 +390,7 @@ func (c *change) applyDecision(i int) {
 		if f.Edited {
 			k.Plan.Args, k.Plan.Shown = a.Edited, tool.KeepKey(a.Shown, k.Plan.Shown)
 		}
-		if k.Kind == lifecycle.StepTool {
+		if k.Kind != lifecycle.StepHandoff {
 			f.Called = c.seq()
 		}
 		c.fact(f)
@@ -403,7 +409,7 @@ func (c *change) applyDecision(i int) {
 // (open-parts.md, Tools).
 func (c *change) resumeCalls() {
 	for i, k := range c.s.Calls {
-		if k.Status == lifecycle.StepRunning && k.Kind == lifecycle.StepTool && !k.Plan.Repeat {
+		if k.Status == lifecycle.StepRunning && k.Kind != lifecycle.StepHandoff && !k.Plan.Repeat {
 			c.endCall(i, unknownOutcome)
 		}
 	}

@@ -42,6 +42,9 @@
 // commit fails, and the run reads and decides again. A child run reports its approvals but
 // not its end.
 //
+// A run with evidence first owes a search of the agent's knowledge bases, in a step of kind
+// retrieval; evidence.go has a drawing. A call of kb.search is a call whose step has that kind.
+//
 // A handoff is the last call of its turn. From then on the other agent's manifest holds,
 // its limits included.
 //
@@ -53,7 +56,7 @@
 // approval of its turn is decided.
 //
 // Limits: those of the manifest; 128 calls per turn and 5 handoffs; 4 MiB of output per
-// turn; 256 KiB of attachments per request. The state column holds the running time, two flags
+// turn; 256 KiB of attachments per request. The state column holds the running time, four flags
 // and the speaker. Running time counts from commit to commit of the activations in
 // status running. The time between a crash and the next activation does not count,
 // nor does waiting.

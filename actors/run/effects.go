@@ -37,6 +37,7 @@ type Store interface {
 	Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]engine.Message, error)
 	// Sealed returns the sealed values of a run's ended steps, in order.
 	Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.Sealed, error)
+	Citing
 	// Published returns the agent of a slug and its published version; not ok if
 	// there is none.
 	Published(ctx context.Context, tenant id.TenantID, slug string) (agent id.AgentID, version int, ok bool, err error)
@@ -130,6 +131,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return nil
 	case ModelCall:
 		return k.ask(ctx, e)
+	case Retrieve:
+		return k.search(ctx, e)
 	case ToolCall:
 		return k.call(ctx, e)
 	case HandOff:
@@ -196,7 +199,15 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 			}
 		}
 		if len(result.Calls) == 0 {
-			if m.Verdict = judge(turn, s.Agent.Rules, result.Text); ctx.Err() != nil {
+			m.Verdict = judge(turn, s.Agent.Rules, result.Text)
+			if err := k.cite(turn, s, m.Verdict); err != nil {
+				if m.Verdict = nil; turn.Err() != nil {
+					m.Verdict = &Verdict{Late: true}
+				} else {
+					k.log(k.cfg.Log.Error(), s).Err(err).Msg("citations could not be read")
+				}
+			}
+			if ctx.Err() != nil {
 				return nil
 			}
 		}

@@ -180,6 +180,9 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 		}
 		flush()
 		out = append(out, m)
+		if m.Role == model.Assistant && len(m.Calls) == 0 { // sealed only if it was asked for again
+			out = append(out, reminder())
+		}
 	}
 	flush()
 	return out, nil

@@ -34,6 +34,7 @@ type Config struct {
 	Tell        Teller
 	Attachments Attachments // nil: their content is not shown to models
 	Tools       Tools       // nil: no agent has tools
+	Retriever   Retriever   // nil: runs with evidence fail
 	Slots       Slots       // nil: no limit of running runs
 	// TakeSlot takes a slot for a run that resumes after its approvals, even if none is
 	// free; it does not block. Set if Slots is.
@@ -91,7 +92,7 @@ func New(cfg Config) durable.Kind[State] {
 		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
 		Finishes: func(e durable.Effect) bool {
 			switch e.(type) {
-			case ModelCall, ToolCall:
+			case ModelCall, ToolCall, Retrieve:
 				return true
 			}
 			return false
@@ -162,7 +163,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 		}
 		for i := range r.Open {
 			step := &r.Open[i]
-			if step.Kind == lifecycle.StepLLM {
+			if step.Kind == lifecycle.StepLLM || step.Kind == lifecycle.StepRetrieval && s.owesEvidence() {
 				s.Open = &OpenStep{Idx: step.Idx, Kind: step.Kind, Seq: step.BeganSeq}
 				continue
 			}
@@ -227,6 +228,14 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 	if _, ok := m.(ToolAnswered); ok {
 		failpoint.Hit(pointBeforeResult)
 	}
+	switch m.(type) {
+	case Retrieved:
+		failpoint.Hit(pointRetrieved)
+	case ModelAnswered:
+		if s.AskedAgain && !prev.State.AskedAgain {
+			failpoint.Hit(pointUncited)
+		}
+	}
 	w.Rows = append(w.Rows, run)
 	for _, f := range d.Facts {
 		if seq, t, data := mark(f); seq > 0 {
@@ -258,7 +267,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			if s.Status == lifecycle.RunSucceeded && s.ThreadID != nil {
 				w.Rows = append(w.Rows, &engine.MessageInsert{
 					Thread: *s.ThreadID, Seq: s.ThreadSeq + 1, ID: id.MessageID{UUID: id.New(s.ID.Shard())},
-					Role: string(model.Assistant), Content: f.Reply, Run: &s.ID, CreatedAt: now,
+					Role: string(model.Assistant), Content: f.Reply, Citations: showCitations(f.Citations), Run: &s.ID, CreatedAt: now,
 				})
 			}
 		case Stopped:
@@ -505,7 +514,10 @@ func frames(s *State, facts []any) []*event.Frame {
 				out = append(out, event.Called(f.Called, f.Call.Idx, cut(f.Call.Plan.Tool, maxName), f.Call.Plan.Shown))
 			}
 		case StepEnded:
-			if f.Kind == lifecycle.StepTool && f.Seq > 0 {
+			if f.Kind == lifecycle.StepRetrieval && f.Seq > 0 {
+				out = append(out, event.Retrieved(f.Seq, f.Idx, f.Output)...)
+			}
+			if (f.Kind == lifecycle.StepTool || f.Kind == lifecycle.StepRetrieval) && f.Seq > 0 {
 				out = append(out, event.Resulted(f.Seq, f.Idx, f.Status == lifecycle.StepSucceeded, f.Output))
 			}
 		case Ended:

@@ -26,6 +26,7 @@ import (
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
@@ -113,6 +114,9 @@ type lawWorld struct {
 	plans  map[int]tool.Planned
 	called map[int]tool.Outcome // outcomes of tools that the run received, by step
 	turns  map[int]*model.Result
+	input  string
+	found  map[int]tool.Outcome // what the searches for evidence came to, by step
+	cited  map[int]bool         // the turns whose text cites
 	frames []string
 	ended  bool
 	moved  bool // the last commit was a conflict
@@ -136,11 +140,15 @@ func newLawWorld(d dice, bug mutant) *lawWorld {
 	}
 	w.k = &kind{cfg: cfg, agents: &agents{read: w.Manifest, log: zerolog.Nop(), kept: map[version]*Agent{}}}
 	w.mc = Machine{Slots: slots}
+	w.input, w.found, w.cited = `{"text":"x"}`, map[int]tool.Outcome{}, map[int]bool{}
+	if d.roll(0, 2, "evidence") == 0 {
+		w.input = `{"text":"x","options":{"evidence":true}}`
+	}
 	limits := fmt.Sprintf(`"limits":{"max_steps":%d,"max_seconds":60,"max_tokens":%d}`, d.roll(1, 40, "max steps"), d.roll(300, 3000, "max tokens"))
 	w.db = tables{approvals: map[id.ApprovalID]*approvalRow{}, timers: map[journal.TimerKey]time.Time{}, version: 1,
 		run: engine.RunUpdate{ID: theRun, Status: lifecycle.RunQueued, State: Kept{Ready: ready}.Encode()}}
 	w.agents = map[id.AgentID]string{
-		agentA: `{"model":{"provider":"simulated","name":"a"},"handoffs":["b","a","gone"],` + limits + `}`,
+		agentA: `{"model":{"provider":"simulated","name":"a"},"handoffs":["b","a","gone"],"knowledge_bases":["` + agentA.String() + `"],` + limits + `}`,
 		agentB: `{"model":{"provider":"simulated","name":"b"},"handoffs":["a"],` + limits + `}`,
 	}
 	return w
@@ -157,7 +165,7 @@ func (w *lawWorld) must(ok bool, law string, args ...any) {
 func (w *lawWorld) Run(context.Context, id.TenantID, id.RunID) (*engine.Run, error) {
 	r := &w.db.run
 	version, seq := 1, int64(5)
-	out := &engine.Run{Status: r.Status, AgentID: &agentA, AgentVersion: &version, ThreadID: &thread, ThreadSeq: &seq, Input: json.RawMessage(`{"text":"x"}`),
+	out := &engine.Run{Status: r.Status, AgentID: &agentA, AgentVersion: &version, ThreadID: &thread, ThreadSeq: &seq, Input: json.RawMessage(w.input),
 		Output: r.Output, ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, OriginKind: lifecycle.OriginAPIKey, TokensIn: r.TokensIn, TokensOut: r.TokensOut,
 		CostUSD: r.CostUSD, CreatedAt: t0, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Seq: r.Seq, Steps: r.Steps, Version: w.db.version, Epoch: w.db.epoch, State: r.State}
 	for _, s := range w.db.steps {
@@ -194,6 +202,10 @@ func (w *lawWorld) Sealed(context.Context, id.TenantID, id.RunID) (out []engine.
 		}
 	}
 	return out, nil
+}
+
+func (w *lawWorld) Cited(context.Context, id.TenantID, id.RunID, []string) (map[string]knowledge.Citation, error) {
+	return nil, nil
 }
 
 func (w *lawWorld) Published(_ context.Context, _ id.TenantID, slug string) (id.AgentID, int, bool, error) {
@@ -443,7 +455,7 @@ func (w *lawWorld) invariants() {
 	var in int64
 	for _, s := range w.db.steps {
 		seqs = append(seqs, s.BeganSeq)
-		if s.CalledSeq != nil && s.Kind == lifecycle.StepTool {
+		if s.CalledSeq != nil && s.Kind != lifecycle.StepHandoff {
 			seqs = append(seqs, *s.CalledSeq)
 		}
 		switch {
@@ -454,6 +466,10 @@ func (w *lawWorld) invariants() {
 		default:
 			in += s.end.TokensIn
 			if s.end.EndedSeq != nil {
+				for n := range event.CountRetrieved(s.end.Output) {
+					w.must(s.Kind == lifecycle.StepRetrieval, "a %s step retrieved", s.Kind)
+					seqs = append(seqs, *s.end.EndedSeq-int64(n)-1)
+				}
 				seqs = append(seqs, *s.end.EndedSeq)
 			}
 		}
@@ -671,6 +687,9 @@ func (w *lawWorld) act() {
 			w.send(e)
 		case ModelCall:
 			w.hears(e)
+		case Retrieve:
+			w.must(e.Idx < len(w.db.steps) && w.db.steps[e.Idx].end == nil && w.db.steps[e.Idx].Kind == lifecycle.StepRetrieval && len(w.turns) == 0,
+				"the search of step %d is not owed", e.Idx)
 		}
 	}
 	maps.DeleteFunc(w.doing, func(key string, _ durable.Effect) bool { return !keep[key] })
@@ -736,8 +755,19 @@ func (w *lawWorld) hears(e ModelCall) {
 	row := w.db.steps[e.Idx]
 	w.must(*row.AgentID == speaker && row.Name == req.Model && req.Model == map[id.AgentID]string{agentA: "a", agentB: "b"}[speaker], "step %d is spoken by %s, asked of %s", e.Idx, row.Name, req.Model)
 	want := []model.Message{{Role: model.User, Text: "x"}}
+	for _, idx := range slices.Sorted(maps.Keys(w.found)) {
+		if end := w.db.steps[idx].end; end != nil && end.Status == lifecycle.StepSucceeded {
+			want = append(want, model.Message{Role: model.User, Text: evidenceNote + w.found[idx].Content, Aside: true})
+		}
+	}
+	w.must((len(want) > 1) == demandsEvidence(json.RawMessage(w.input)), "the model hears %d messages before its first turn", len(want))
 	for _, llm := range slices.Sorted(maps.Keys(w.turns)) {
 		r := w.turns[llm]
+		if end := w.db.steps[llm].end; len(r.Calls) == 0 && end != nil && end.Status == lifecycle.StepSucceeded {
+			w.must(!w.cited[llm] && demandsEvidence(json.RawMessage(w.input)), "the model is asked after its answer")
+			w.seen["asked again"]++
+			want = append(want, r.Message(), model.Message{Role: model.User, Text: askedAgain, Aside: true})
+		}
 		if end := w.db.steps[llm].end; len(r.Calls) == 0 || end == nil || end.Status != lifecycle.StepSucceeded {
 			continue // the answer was lost
 		}
@@ -801,12 +831,28 @@ func (w *lawWorld) allowed(idx int) bool {
 
 // What may happen next.
 
+// says returns a turn of the model that is an answer, which may cite.
+func (w *lawWorld) says(e ModelCall, text string) ModelAnswered {
+	a := at(answer(text), e.Idx)
+	if w.cited[e.Idx] = w.roll(0, 1, "cites") == 1; w.cited[e.Idx] {
+		a.Verdict.Citations = []knowledge.Citation{{Cite: "kb:x#1"}}
+	}
+	w.turns[e.Idx] = a.Result
+	return a
+}
+
+// retrieval returns what a search comes to.
+func (w *lawWorld) retrieval(idx int) tool.Outcome {
+	shown := fmt.Sprintf(`{"results":[%s],"n":%d}`, strings.TrimSuffix(strings.Repeat(`{"kb":"b","chunks":[]},`, w.roll(0, 2, "bases")), ","), idx)
+	return tool.Outcome{Content: fmt.Sprint("found ", idx), Shown: json.RawMessage(shown)}
+}
+
 // answers returns a turn of the model.
 func (w *lawWorld) answers(e ModelCall) ModelAnswered {
 	a := answer("hm")
 	a.Idx = e.Idx
 	if w.roll(0, 5, "says it") == 0 {
-		return a
+		return w.says(e, "hm")
 	}
 	handoffs := 0
 	for i := range w.roll(1, 4, "calls") {
@@ -818,6 +864,8 @@ func (w *lawWorld) answers(e ModelCall) ModelAnswered {
 			p.Repeat = w.roll(0, 1, "repeat") == 1
 		}
 		switch kind {
+		case 1, 2, 5:
+			p.Retrieval, p.Repeat, p.Tool = true, true, tool.KBSearch
 		case 0:
 			out := tool.FailedResult(tool.ErrInvalidArgs, "no")
 			p.Refused = &out
@@ -926,7 +974,7 @@ func (w *lawWorld) done(e durable.Effect, kindly bool) {
 	case ModelCall:
 		switch n := w.roll(0, 12, "model"); {
 		case kindly && w.db.run.Steps > 6:
-			w.receive(at(answer("done"), e.Idx))
+			w.receive(w.says(e, "done"))
 		case n == 0 && !kindly:
 			w.receive(ModelFailed{Idx: e.Idx, Code: lifecycle.FailModelError, Broken: w.roll(0, 1, "broken") == 1, TokensIn: 1})
 		case n == 1 && !kindly:
@@ -936,6 +984,10 @@ func (w *lawWorld) done(e durable.Effect, kindly bool) {
 		}
 	case ToolCall:
 		out := outcome(map[string]int{"answer": e.Call.Idx})
+		if e.Call.Plan.Retrieval {
+			out = w.retrieval(e.Call.Idx)
+			w.seen["kb.search"]++
+		}
 		out.IsError = w.roll(0, 3, "tool fails") == 0
 		switch n := w.roll(0, 14, "tool"); {
 		case n == 0 && !kindly:
@@ -946,6 +998,20 @@ func (w *lawWorld) done(e durable.Effect, kindly bool) {
 			}
 		default:
 			w.hear(e.Call.Idx, out)
+		}
+	case Retrieve:
+		m := Retrieved{Idx: e.Idx, Retrieval: tool.Retrieval{Outcome: w.retrieval(e.Idx), Bases: w.roll(0, 9, "bases there"), Hits: w.roll(0, 3, "hits")}}
+		switch n := w.roll(0, 20, "search"); {
+		case n == 0 && !kindly:
+			w.receive(TimeUp{Idx: e.Idx})
+		case n == 1 && !kindly:
+			w.receive(durable.EffectFailed{Key: e.Key()})
+		case n == 2 && !kindly:
+			w.receive(Retrieved{Idx: e.Idx, Failed: true})
+		default:
+			w.found[e.Idx] = m.Outcome
+			w.seen["evidence"]++
+			w.receive(m)
 		}
 	case HandOff:
 		w.receive(w.k.handOff(context.Background(), e))
@@ -1011,7 +1077,7 @@ func (w *lawWorld) history() {
 // hear delivers an answer for a step, which may be ignored.
 func (w *lawWorld) hear(idx int, out tool.Outcome) {
 	was, known := w.called[idx]
-	if w.mem != nil && w.mem.State.calls(idx) >= 0 && w.mem.State.Calls[w.mem.State.calls(idx)].Kind == lifecycle.StepTool {
+	if w.mem != nil && w.mem.State.calls(idx) >= 0 && w.mem.State.Calls[w.mem.State.calls(idx)].Kind != lifecycle.StepHandoff {
 		w.called[idx] = out
 	}
 	w.receive(ToolAnswered{Idx: idx, Outcome: out})
@@ -1063,7 +1129,7 @@ func TestLaws(t *testing.T) {
 	}
 	for _, want := range []string{"succeeded", "failed", "cancelled", "crash", "refused", "approved", "edited", "rejected", "responded", "expired",
 		"CANCELLED", "EXPIRED", "LIMIT_EXCEEDED", "MODEL_ERROR", "INTERNAL", "approval.required", "run.waiting", "run.resumed", "handoff",
-		"repeated", "withdrawn", "voted", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
+		"repeated", "kb.search", "evidence", "asked again", "OUTPUT_INVALID", "withdrawn", "voted", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: the test proves nothing (%v)", want, seen)
 		}
@@ -1176,6 +1242,12 @@ var mutants = []mutant{
 	{name: "skips a number", decided: func(_ State, m any, d *decision) {
 		if _, ok := m.(ToolAnswered); ok && d.Changed {
 			d.Next.Seq++
+		}
+	}},
+	{name: "forgets what was retrieved", loaded: func(s *State) { s.Retrieved = false }},
+	{name: "does not say what was wrong with an answer", decided: func(_ State, m any, d *decision) {
+		if a, ok := m.(ModelAnswered); ok && d.Next.AskedAgain && len(a.Result.Calls) == 0 && d.Next.Open != nil {
+			d.Next.Said = d.Next.Said[:max(0, len(d.Next.Said)-1)]
 		}
 	}},
 	{name: "forgets a mark", rows: journaltest.Drop[*engine.Mark]},

@@ -47,6 +47,8 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		changed = c.modelAnswered(m)
 	case ModelFailed:
 		changed = c.modelFailed(m)
+	case Retrieved:
+		changed = c.retrieved(m)
 	case ToolAnswered:
 		changed = c.toolAnswered(m)
 	case HandedOver:
@@ -74,7 +76,8 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 }
 
 // Owed returns what the run waits for: a slot while it is queued and ready, the answer of the
-// model while a model step is open, the answers of the calls that run. A run that waits
+// model while a model step is open, the search of evidence while its step is, the answers of
+// the calls that run. A run that waits
 // for people owes nothing.
 func (Machine) Owed(s State) []durable.Effect {
 	switch s.Status {
@@ -85,6 +88,9 @@ func (Machine) Owed(s State) []durable.Effect {
 	case lifecycle.RunRunning:
 		if s.Open != nil && s.Open.Kind == lifecycle.StepLLM && s.Agent != nil {
 			return []durable.Effect{ModelCall{Idx: s.Open.Idx, Seq: s.Open.Seq, Until: s.deadline(), Of: &s}}
+		}
+		if s.Open != nil && s.Open.Kind == lifecycle.StepRetrieval && s.Agent != nil {
+			return []durable.Effect{Retrieve{Idx: s.Open.Idx, Until: s.deadline(), Of: &s}}
 		}
 		if len(s.Calls) > 0 && s.Agent != nil {
 			return owedCalls(&s)
@@ -212,7 +218,7 @@ func (c *change) activated() bool {
 	return true
 }
 
-// ask begins a model step, unless the run is leaving: the next activation finds it running
+// ask begins a model step, or the search that evidence asks for before the first one, unless the run is leaving: the next activation finds it running
 // with no open step, and asks.
 func (c *change) ask() {
 	if c.s.Agent == nil {
@@ -223,6 +229,10 @@ func (c *change) ask() {
 	}
 	if c.s.Steps >= c.s.Agent.Manifest.Limits.MaxSteps {
 		c.overSteps()
+		return
+	}
+	if c.s.owesEvidence() {
+		c.retrieve()
 		return
 	}
 	m := c.s.Agent.Manifest.Model
@@ -262,7 +272,8 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 	if declined {
 		e.Status = lifecycle.StepFailed
 	}
-	if len(r.Calls) > 0 {
+	again := len(r.Calls) == 0 && !c.s.AskedAgain && c.s.uncited(m.Verdict)
+	if len(r.Calls) > 0 || again {
 		turn := r.Message()
 		e.History = &turn
 	}
@@ -274,6 +285,8 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 		c.end(lifecycle.RunFailed, lifecycle.FailModelError, "The model declined to answer.")
 	case len(r.Calls) > 0:
 		c.begin(&m)
+	case again:
+		c.askAgain(r)
 	default:
 		c.finish(m.Verdict)
 	}
@@ -297,32 +310,31 @@ func (c *change) finish(v *Verdict) {
 	case v.Reason != "":
 		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, v.Reason)
 		return
+	case c.s.uncited(v):
+		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, uncitedMessage)
+		return
 	}
 	now := c.now
 	c.s.Status, c.s.FinishedAt, c.s.Output = lifecycle.RunSucceeded, &now, showOutput(v.Answer)
 	c.seq()
-	c.fact(Ended{Reply: v.Answer.Text})
+	c.fact(Ended{Reply: v.Answer.Text, Citations: v.Citations})
 }
 
-// undeliverable returns which demand of a message no answer of this run can meet:
-// citations, because nothing was retrieved, or a file. Empty: there is none.
+// undeliverable returns which demand of a message no answer of this run can meet: a file.
+// Empty: there is none.
 func undeliverable(input json.RawMessage) string {
 	if !bytes.Contains(input, []byte(`"options"`)) {
 		return ""
 	}
 	var in struct {
 		Options struct {
-			Evidence    bool   `json:"evidence"`
 			Deliverable string `json:"deliverable"`
 		} `json:"options"`
 	}
 	if json.Unmarshal(input, &in) != nil { // an input of another shape, as sent
 		return ""
 	}
-	switch {
-	case in.Options.Evidence:
-		return "The answer cites nothing from a knowledge base, which evidence asks for."
-	case in.Options.Deliverable != "":
+	if in.Options.Deliverable != "" {
 		return "The deliverable could not be made."
 	}
 	return ""
@@ -410,7 +422,7 @@ func (c *change) refused(m any) (bool, error) {
 
 // effectFailed ends a step whose effect panicked.
 func (c *change) effectFailed(key string) bool {
-	if c.s.Open != nil && key == (ModelCall{Idx: c.s.Open.Idx}).Key() {
+	if c.s.Open != nil && (key == (ModelCall{Idx: c.s.Open.Idx}).Key() || key == retrieveKey(c.s.Open.Idx)) {
 		c.clock()
 		c.cutOff(lifecycle.StepFailed)
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)

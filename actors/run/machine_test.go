@@ -403,14 +403,14 @@ func TestOutput(t *testing.T) {
 		{"output_schema is not satisfied", `{"output_schema":{"type":"object"}}`, `"x"`, "[1]", ``, "", "output_schema"},
 		{"a guardrail redacts", `{"guardrails":{"output":[{"kind":"regex","pattern":"x+","action":"redact"}]}}`, `"x"`, "axxb", `{"text":"a[redacted]b"}`, "a[redacted]b", ""},
 		{"a guardrail blocks", `{"guardrails":{"output":[{"kind":"max_chars","value":2,"action":"block"}]}}`, `"x"`, "axxb", ``, "", "guardrails.output[0]"},
-		{"evidence without a knowledge base", `{}`, `{"text":"q","options":{"evidence":true}}`, "x", ``, "", "evidence"},
 		{"a deliverable that cannot be made", `{}`, `{"text":"q","options":{"deliverable":"xlsx"}}`, "x", ``, "", "deliverable"},
 		{"other options", `{}`, `{"text":"q","options":{"tools":[]}}`, "x", `{"text":"x"}`, "x", ""},
+		{"evidence without a citation, asked before", `{}`, `{"text":"q","options":{"evidence":true}}`, "x", ``, "", "evidence"},
 		{"options of a one-off input of another shape", `{}`, `{"options":"evidence"}`, "x", `{"text":"x"}`, "x", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := runningRun(t, strings.Replace(c.manifest, "{", `{"model":{"provider":"simulated","name":"s"}`+map[bool]string{false: ","}[c.manifest == "{}"], 1))
-			s.Input = json.RawMessage(c.input)
+			s.Input, s.AskedAgain = json.RawMessage(c.input), true
 			m := answer(c.text)
 			m.Verdict = judge(t.Context(), s.Agent.Rules, c.text)
 			d := decide(t, s, m, t0)
@@ -451,7 +451,7 @@ func TestCrashAbandonsTheOpenStep(t *testing.T) {
 func TestKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := Kept{
-			Ready: rapid.Bool().Draw(t, "ready"), Retried: rapid.Bool().Draw(t, "retried"), Ran: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ran")) * time.Millisecond,
+			Ready: rapid.Bool().Draw(t, "ready"), Retrieved: rapid.Bool().Draw(t, "retrieved"), AskedAgain: rapid.Bool().Draw(t, "asked again"), Retried: rapid.Bool().Draw(t, "retried"), Ran: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ran")) * time.Millisecond,
 			Handoffs: rapid.IntRange(0, maxHandoffs).Draw(t, "handoffs"),
 		}
 		if k.Handoffs > 0 {

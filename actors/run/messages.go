@@ -5,6 +5,7 @@ import (
 
 	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/tool"
@@ -63,8 +64,10 @@ type (
 // Verdict is the result of an agent's guardrails and output_schema on a final text.
 type Verdict struct {
 	Answer guardrail.Answer // if neither of the others is set
-	Reason string           // why the text is refused; safe to show
-	Late   bool             // the run's time was up before the check was done
+	// Citations are the chunks retrieved in the run that the text cites, in its order.
+	Citations []knowledge.Citation
+	Reason    string // why the text is refused; safe to show
+	Late      bool   // the run's time was up before the check was done
 }
 
 // Said is the live text of a step so far, with the lengths of its parts:
@@ -143,7 +146,8 @@ type (
 	TimerDone struct{ Approval id.ApprovalID }
 	// Ended is a run that became terminal; its frame has the run's last number.
 	Ended struct {
-		Reply string // the assistant message of a run that succeeded
+		Reply     string // the assistant message of a run that succeeded
+		Citations []knowledge.Citation
 	}
 	// Stopped is a cancel on request, for the audit log.
 	Stopped struct{}

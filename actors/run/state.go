@@ -44,7 +44,7 @@ type State struct {
 	Steps      int   // persisted steps
 	Kept
 
-	Open *OpenStep // the model step that has begun and not ended
+	Open *OpenStep // the step of the run's own that has begun and not ended
 	// Calls are the calls of the current turn, in call order; none while the model
 	// is asked. After an activation the calls that ended before are not among them.
 	Calls []*Call
@@ -71,7 +71,7 @@ type Failure struct {
 	Message string
 }
 
-// OpenStep is a model's step that has begun and not ended.
+// OpenStep is a model's step, or the search for evidence, that has begun and not ended.
 type OpenStep struct {
 	Idx  int
 	Kind lifecycle.StepKind
@@ -132,6 +132,9 @@ type Kept struct {
 	Speaker        id.AgentID
 	SpeakerVersion int
 	Handoffs       int // so far
+	// Retrieved says that the search for evidence was made; AskedAgain that the model was asked
+	// for an answer with citations a second time.
+	Retrieved, AskedAgain bool
 }
 
 // kept is the codec of Kept, version 1.
@@ -143,6 +146,9 @@ type kept struct {
 	Speaker  id.AgentID `json:"speaker,omitzero"`
 	Version  int        `json:"speaker_version,omitempty"`
 	Handoffs int        `json:"handoffs,omitempty"`
+
+	Retrieved  bool `json:"retrieved,omitempty"`
+	AskedAgain bool `json:"asked_again,omitempty"`
 }
 
 const keptVersion = 1
@@ -155,6 +161,7 @@ func (k Kept) Encode() []byte {
 	b, err := json.Marshal(kept{
 		V: keptVersion, Ready: k.Ready, RanMS: k.Ran.Milliseconds(), Retried: k.Retried,
 		Speaker: k.Speaker, Version: k.SpeakerVersion, Handoffs: k.Handoffs,
+		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain,
 	})
 	if err != nil {
 		panic(err) // plain fields always encode
@@ -181,6 +188,7 @@ func DecodeKept(b []byte) (Kept, error) {
 	return Kept{
 		Ready: k.Ready, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried,
 		Speaker: k.Speaker, SpeakerVersion: k.Version, Handoffs: k.Handoffs,
+		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain,
 	}, nil
 }
 

@@ -76,7 +76,7 @@ func (k *kind) hasTools(s *State) bool {
 // callerOf returns the agent that speaks in s, as the caller of tools.
 func callerOf(s *State) tool.Caller {
 	speaker, _ := s.speaker()
-	return tool.Caller{Tenant: s.Tenant, Run: s.ID, Agent: *speaker, Manifest: s.Agent.Manifest, Options: options(s.Input)}
+	return tool.Caller{Tenant: s.Tenant, Run: s.ID, Agent: *speaker, Manifest: s.Agent.Manifest, Options: options(s.Input), EndUser: s.EndUserID}
 }
 
 // plan plans the calls. unplanned says why there is no plan; else it is empty.

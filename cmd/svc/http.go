@@ -18,7 +18,6 @@ import (
 	"agentsvc/cluster/membership"
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/knowledge"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
@@ -82,7 +81,7 @@ func (s *service) openEdge(context.Context) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
-		Embeds: widgets, Embedding: s.models.Registry.Embeds, Wake: s.wake, Searcher: searcher{knowledge.NewIndex(s.pools.api, s.models)},
+		Embeds: widgets, Embedding: s.models.Registry.Embeds, Wake: s.wake, Searcher: searcher{s.index},
 		SourceURLs: func(ctx context.Context, url string, plain bool) error {
 			return urls{s.guard, c.Production && !plain}.CheckURL(ctx, url)
 		},

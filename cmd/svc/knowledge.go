@@ -12,6 +12,7 @@ import (
 	hits "agentsvc/schemas/knowledge"
 	"agentsvc/transport/parser"
 	"agentsvc/transport/platform"
+	"agentsvc/transport/toolbox"
 )
 
 // searcher searches knowledge bases for the routes.
@@ -20,6 +21,14 @@ type searcher struct{ index *knowledge.Index }
 // Search implements platform.Searcher.
 func (s searcher) Search(ctx context.Context, t id.TenantID, q platform.Query) ([]hits.Hit, error) {
 	return s.index.Search(ctx, knowledge.Query{Tenant: t, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer})
+}
+
+// runSearcher searches knowledge bases for runs.
+type runSearcher struct{ index *knowledge.Index }
+
+// Search implements toolbox.Searcher.
+func (s runSearcher) Search(ctx context.Context, q toolbox.Query) ([]hits.Hit, error) {
+	return s.index.Search(ctx, knowledge.Query{Tenant: q.Tenant, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer, Run: q.Run, Agent: q.Agent})
 }
 
 // openParser returns the reader of documents, whose children are this binary.

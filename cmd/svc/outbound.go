@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"agentsvc/persistence/knowledge"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -24,6 +25,7 @@ type outbound struct {
 	attempts   *webhook.Sender
 	connectors *connector.Connectors
 	parser     *parser.Parser
+	index      *knowledge.Index // makes the vectors of queries with models
 }
 
 func (s *service) openOutbound(context.Context) error {
@@ -34,11 +36,13 @@ func (s *service) openOutbound(context.Context) error {
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
 	s.onStop(infallible(registry.Close))
 	s.models = &provider.Providers{Tables: s.tables, Vault: s.keys, Registry: registry}
+	s.index = knowledge.NewIndex(s.pools.api, s.models)
 	gateway := mcp.New(mcp.Config{Guard: s.guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: s.live, Log: s.log})
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
 	s.onStop(infallible(s.attempts.Close))
-	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log})
+	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
+		Searcher: runSearcher{s.index}})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
 	var err error

@@ -14,6 +14,7 @@ import (
 
 	"agentsvc/persistence/pg"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 )
 
@@ -28,6 +29,7 @@ var (
 	runSQL       = queries.Get("run")
 	openStepsSQL = queries.Get("open_steps")
 	sealedSQL    = queries.Get("sealed")
+	citedSQL     = queries.Get("cited")
 	manifestSQL  = queries.Get("manifest")
 	publishedSQL = queries.Get("published")
 	slugSQL      = queries.Get("slug")
@@ -293,6 +295,24 @@ func (s *Store) Published(ctx context.Context, tenant id.TenantID, slug string) 
 		err = fmt.Errorf("read the published version of an agent: %w", err)
 	}
 	return agent, version, ok, err
+}
+
+// Cited returns the chunks among those that the run's searches found which have one of these
+// marks (knowledge.Cite), by mark.
+func (s *Store) Cited(ctx context.Context, tenant id.TenantID, run id.RunID, cites []string) (map[string]knowledge.Citation, error) {
+	rows, err := s.pool.Query(ctx, citedSQL, tenant, run, cites)
+	if err != nil {
+		return nil, fmt.Errorf("read what run %s retrieved: %w", run, err)
+	}
+	out := map[string]knowledge.Citation{}
+	var c knowledge.Citation
+	if _, err := pgx.ForEachRow(rows, []any{&c.Cite, &c.DocumentID, &c.DocumentName, &c.URI, &c.Position}, func() error {
+		out[c.Cite] = c
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read what run %s retrieved: %w", run, err)
+	}
+	return out, nil
 }
 
 // Slug returns the slug of an agent, archived ones included; empty if there is none.

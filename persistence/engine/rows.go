@@ -47,7 +47,7 @@ var (
 	markInsert = marks.Insert("type text, data json")
 
 	messagePurge  = messages.Delete("thread_id uuid")
-	messageInsert = messages.Insert("id uuid, role text, content text, attachments json, run_id uuid, created_at timestamptz")
+	messageInsert = messages.Insert("id uuid, role text, content text, attachments json, citations json, run_id uuid, created_at timestamptz")
 
 	approvalInsert = approvals.Insert("run_id uuid, step_idx int, agent_id uuid, node_id uuid, risk text, assignee_role text, required_approvals int, " +
 		"tool text, args json, schema json, frozen bytea, digest bytea, reasoning_summary text, policy json, escalate_to_role text, on_timeout text, " +
@@ -251,6 +251,7 @@ type MessageInsert struct {
 	Role        string // user, assistant, system
 	Content     string
 	Attachments json.RawMessage
+	Citations   json.RawMessage
 	Run         *id.RunID
 	CreatedAt   time.Time
 }
@@ -258,7 +259,7 @@ type MessageInsert struct {
 func (*MessageInsert) Write() *journal.Write { return messageInsert }
 
 func (m *MessageInsert) Put(v *journal.Values) {
-	v.UUID(m.Thread.UUID).Int8(m.Seq).UUID(m.ID.UUID).Text(m.Role).Text(m.Content).JSON(m.Attachments)
+	v.UUID(m.Thread.UUID).Int8(m.Seq).UUID(m.ID.UUID).Text(m.Role).Text(m.Content).JSON(m.Attachments).JSON(m.Citations)
 	journal.UUIDOrNull(v, m.Run)
 	v.Time(m.CreatedAt)
 }

@@ -42,7 +42,7 @@ var wide = map[string][]string{
 	"approvals":         {"args", "schema", "reasoning_summary", "decisions"},
 	"deliveries":        {"last_error", "attempt_log"},
 	"deliveries_failed": {"last_error", "attempt_log"},
-	"messages_after":    {"content", "attachments"},
+	"messages_after":    {"content", "attachments", "citations"},
 	"runs":              {"input", "output", "error_message"},
 	"steps":             {"input", "output"},
 	"versions":          {"manifest"},

@@ -10,6 +10,7 @@ import (
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
 )
@@ -94,6 +95,7 @@ type messageRow struct {
 	Role        string
 	Content     string
 	Attachments []api.Attachment
+	Citations   []knowledge.Citation
 	RunID       *id.RunID
 	CreatedAt   time.Time
 }
@@ -102,7 +104,10 @@ func (r messageRow) placed() Placed {
 	if r.Attachments == nil {
 		r.Attachments = []api.Attachment{}
 	}
-	return Placed{r.Seq, api.Message{ID: r.ID, Role: r.Role, Content: r.Content, Attachments: r.Attachments, RunID: r.RunID, CreatedAt: r.CreatedAt}}
+	if r.Citations == nil {
+		r.Citations = []knowledge.Citation{}
+	}
+	return Placed{r.Seq, api.Message{ID: r.ID, Role: r.Role, Content: r.Content, Attachments: r.Attachments, Citations: r.Citations, RunID: r.RunID, CreatedAt: r.CreatedAt}}
 }
 
 // BeforeNewest returns the position before the thread's newest messages.

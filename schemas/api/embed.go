@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 )
 
 // Types of a theme's fields.
@@ -51,7 +52,7 @@ type EmbedDisplayConfig struct {
 	ContactURL       string   `json:"contact_url,omitempty" maxLength:"2000" doc:"An https: or mailto: URL. The widget links to it after a failed answer and while a person decides."`
 	ShowHistory      *bool    `json:"show_history,omitempty" default:"true" doc:"Visitors see their earlier conversations."`
 	ShowToolActivity *bool    `json:"show_tool_activity,omitempty" default:"true" doc:"Visitors see that a tool is at work."`
-	ShowSources      *bool    `json:"show_sources,omitempty" default:"false" doc:"Reserved: citations under an answer. It is stored and has no effect until answers have citations."`
+	ShowSources      *bool    `json:"show_sources,omitempty" default:"false" doc:"Visitors see which documents an answer cites: those that everybody may see, or that name the visitor in their ACL."`
 }
 
 // EmbedKey is an embed key as open-parts.md, Embed defines it, without its key and identity
@@ -169,11 +170,12 @@ type EmbedMessagePosted struct {
 
 // EmbedMessage is a message as its visitor sees it.
 type EmbedMessage struct {
-	ID        id.MessageID `json:"id" doc:"The id."`
-	Role      string       `json:"role" enum:"user,assistant" doc:"Who speaks."`
-	Content   string       `json:"content" doc:"The text."`
-	RunID     *id.RunID    `json:"run_id" doc:"The run that it began, or that it answers; null: none."`
-	CreatedAt time.Time    `json:"created_at" doc:"UTC."`
+	ID        id.MessageID         `json:"id" doc:"The id."`
+	Role      string               `json:"role" enum:"user,assistant" doc:"Who speaks."`
+	Content   string               `json:"content" doc:"The text."`
+	Citations []knowledge.Citation `json:"citations,omitempty" doc:"Only if the key's config has show_sources: the documents that an answer cites, in the order of the text, without those that the visitor may not see now."`
+	RunID     *id.RunID            `json:"run_id" doc:"The run that it began, or that it answers; null: none."`
+	CreatedAt time.Time            `json:"created_at" doc:"UTC."`
 }
 
 // EmbedMessages is the response of GET /v1/embed/threads/{id}/messages: the newest 100.

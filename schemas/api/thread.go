@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 )
 
@@ -41,12 +42,13 @@ type Attachment struct {
 
 // Message is one message of a thread.
 type Message struct {
-	ID          id.MessageID `json:"id" doc:"The id, a version 7 UUID."`
-	Role        string       `json:"role" enum:"user,assistant,system"`
-	Content     string       `json:"content" doc:"The text."`
-	Attachments []Attachment `json:"attachments" doc:"Files that the message names."`
-	RunID       *id.RunID    `json:"run_id" doc:"The run that it started or that wrote it."`
-	CreatedAt   time.Time    `json:"created_at" doc:"UTC."`
+	ID          id.MessageID         `json:"id" doc:"The id, a version 7 UUID."`
+	Role        string               `json:"role" enum:"user,assistant,system"`
+	Content     string               `json:"content" doc:"The text."`
+	Attachments []Attachment         `json:"attachments" doc:"Files that the message names."`
+	Citations   []knowledge.Citation `json:"citations" doc:"Of an answer: the chunks that its marks name, in the order of the text. Marks that name no chunk that its run retrieved are left out."`
+	RunID       *id.RunID            `json:"run_id" doc:"The run that it started or that wrote it."`
+	CreatedAt   time.Time            `json:"created_at" doc:"UTC."`
 }
 
 // MessagePost is the body of POST /v1/threads/{id}/messages. The options only
@@ -55,7 +57,7 @@ type MessagePost struct {
 	Content       string            `json:"content,omitempty" maxLength:"32000" doc:"required without attachments"`
 	AttachmentIDs []id.AttachmentID `json:"attachment_ids,omitempty" maxItems:"8" doc:"Ids of stored files."`
 	Autonomy      string            `json:"autonomy,omitempty" enum:"require_approval" doc:"every tool call asks for an approval"`
-	Evidence      *bool             `json:"evidence,omitempty" doc:"only true; not available in this deployment yet"`
+	Evidence      *bool             `json:"evidence,omitempty" doc:"only true: the answer must cite the agent's knowledge bases"`
 	Deliverable   string            `json:"deliverable,omitempty" enum:"xlsx,pptx,html" doc:"not available in this deployment yet"`
 	Tools         *[]string         `json:"tools,omitempty" maxItems:"100" doc:"narrows the granted tools; empty: none"`
 }

@@ -12,8 +12,9 @@ import (
 
 // Facts are numbered (Pos.Seq) as follows. The first fact of a run that left queued is its
 // start, SeqStarted. A step takes one number for step.started, and a tool call one for
-// tool.called. The end of a tool step takes one for tool.result; the end of a model's step
-// takes none. Facts without a row of their own are marks and take one number each:
+// tool.called. The end of a tool step takes one for tool.result, and that of a retrieval step
+// before it one for each retrieval.result, which follow from the step's output. The end of a
+// model's step takes none. Facts without a row of their own are marks and take one number each:
 // approval.required, run.waiting, run.resumed, handoff, node.started, node.completed. The last number of an ended run is
 // its terminal frame.
 
@@ -75,6 +76,48 @@ func Called(seq int64, idx int, tool string, args json.RawMessage) *Frame {
 // Resulted returns tool.result; output is the shown one.
 func Resulted(seq int64, idx int, ok bool, output json.RawMessage) *Frame {
 	return must(New(ToolResult, Pos{Seq: seq}, resulted{idx, ok, Preview(output)}))
+}
+
+// retrieved is the part of a retrieval step's output from which its frames are made. The
+// output of a search that failed has no results.
+type retrieved struct {
+	Results []struct {
+		KB     json.RawMessage `json:"kb"`
+		Chunks json.RawMessage `json:"chunks"`
+	} `json:"results"`
+}
+
+func readRetrieved(output json.RawMessage) (r retrieved) {
+	if json.Unmarshal(output, &r) != nil {
+		return retrieved{}
+	}
+	return r
+}
+
+// CountRetrieved returns how many retrieval.result frames a retrieval step with this output
+// has. Their numbers are the ones just before that of its tool.result.
+func CountRetrieved(output json.RawMessage) int { return len(readRetrieved(output).Results) }
+
+// Retrieved returns the retrieval.result frames of a retrieval step whose tool.result has the
+// number ended.
+func Retrieved(ended int64, idx int, output json.RawMessage) []*Frame {
+	results := readRetrieved(output).Results
+	out := make([]*Frame, len(results))
+	for i, r := range results {
+		out[i] = must(New(RetrievalResult, Pos{Seq: ended - int64(len(results)-i)}, struct {
+			Idx    int             `json:"idx"`
+			KB     json.RawMessage `json:"kb"`
+			Chunks json.RawMessage `json:"chunks"`
+		}{idx, orNull(r.KB), orNull(r.Chunks)}))
+	}
+	return out
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
 }
 
 // Completed returns run.completed.

@@ -182,6 +182,11 @@ func (r *replay) step(s *StepFacts) {
 			r.add(Pos{Seq: s.CalledSeq}, func() *Frame { return Called(s.CalledSeq, s.Idx, s.Name, s.Input) })
 		}
 		if s.ended() && s.EndedSeq > 0 {
+			if s.Kind == lifecycle.StepRetrieval && r.cursor.After.Before(Pos{Seq: s.EndedSeq}) {
+				for _, f := range Retrieved(s.EndedSeq, s.Idx, s.Output) {
+					r.add(f.Pos, func() *Frame { return f })
+				}
+			}
 			r.add(Pos{Seq: s.EndedSeq}, func() *Frame {
 				return Resulted(s.EndedSeq, s.Idx, s.Status == lifecycle.StepSucceeded, s.Output)
 			})

@@ -10,8 +10,8 @@ package knowledge
 
 import (
 	"regexp"
-	"slices"
 	"strconv"
+	"strings"
 
 	"agentsvc/schemas/id"
 )
@@ -76,9 +76,20 @@ type Mark struct {
 
 var marks = regexp.MustCompile(`\[kb:([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})#([0-9]{1,7})\]`)
 
-// Marks returns the citations in a text, each once, in the order of their first place.
+// Marks returns the citations in a text, each once, in the order of their first place, and no
+// more than MaxMarks.
 func Marks(text string) (list []Mark) {
-	for _, m := range marks.FindAllStringSubmatch(text, -1) {
+	if !strings.Contains(text, "[kb:") {
+		return nil
+	}
+	seen := map[Mark]bool{}
+	for rest := text; len(list) < MaxMarks; {
+		at := marks.FindStringSubmatchIndex(rest)
+		if at == nil {
+			break
+		}
+		m := []string{"", rest[at[2]:at[3]], rest[at[4]:at[5]]}
+		rest = rest[at[1]:]
 		d, err := id.Parse(m[1])
 		if err != nil {
 			continue
@@ -87,7 +98,8 @@ func Marks(text string) (list []Mark) {
 		if err != nil {
 			continue
 		}
-		if mark := (Mark{id.DocumentID{UUID: d}, n}); !slices.Contains(list, mark) {
+		if mark := (Mark{id.DocumentID{UUID: d}, n}); !seen[mark] {
+			seen[mark] = true
 			list = append(list, mark)
 		}
 	}

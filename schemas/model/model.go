@@ -59,6 +59,9 @@ type Message struct {
 	Thinking []Thinking   `json:"thinking,omitempty"`
 	Calls    []Call       `json:"calls,omitempty"`
 	Results  []CallResult `json:"results,omitempty"`
+	// Aside is set on a message of the role user that the service wrote, not the user. It makes
+	// no difference to providers.
+	Aside bool `json:"aside,omitempty"`
 }
 
 // Thinking is one block of a model's reasoning. Signature and Redacted are specific to the

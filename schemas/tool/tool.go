@@ -160,6 +160,9 @@ type Caller struct {
 	Agent    id.AgentID // the agent that speaks; after a handoff not the run's own agent
 	Manifest *agent.Manifest
 	Options  Options // the options of the turn
+	// EndUser is the person on whose behalf the run is; nil: there is none. Searches find what
+	// that person may see.
+	EndUser *id.EndUserID
 }
 
 // What returns the word for the caller in messages.
@@ -277,6 +280,8 @@ type Planned struct {
 	// Repeat means that the same call may be sent again if its outcome is unknown.
 	Repeat  bool `json:"repeat,omitempty"`
 	Handoff bool `json:"handoff,omitempty"`
+	// Retrieval means that the call is a search in knowledge bases.
+	Retrieval bool `json:"retrieval,omitempty"`
 	// Refused is set if nothing runs: the result that the model gets instead.
 	Refused *Outcome `json:"-"`
 	// Terms are set if the call needs an approval; Approval is the id that it will have.
@@ -291,6 +296,13 @@ type Outcome struct {
 	Content string          // for the model
 	Shown   json.RawMessage // for steps and previews: redacted, always JSON
 	IsError bool
+}
+
+// Retrieval is the outcome of a search that a run makes by itself.
+type Retrieval struct {
+	Outcome
+	Bases int // that exist, of the manifest's
+	Hits  int
 }
 
 // Error codes of failed tool results, as the model gets them.

@@ -97,7 +97,7 @@ func (e *Embed) threads(ctx context.Context, c *edge.Caller, in *api.Page) (*api
 }
 
 func (e *Embed) history(ctx context.Context, c *edge.Caller, in *oneThread) (*api.EmbedMessages, error) {
-	_, whose, err := e.visitor(ctx, c)
+	key, whose, err := e.visitor(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,25 @@ func (e *Embed) history(ctx context.Context, c *edge.Caller, in *oneThread) (*ap
 	if err != nil {
 		return nil, err
 	}
+	if err := e.sources(ctx, c, key, items); err != nil {
+		return nil, err
+	}
 	return &api.EmbedMessages{Items: items}, nil
+}
+
+// sources removes the citations that the visitor is not shown.
+func (e *Embed) sources(ctx context.Context, c *edge.Caller, key *store.EmbedAccess, items []api.EmbedMessage) error {
+	if show := key.Config.ShowSources; show == nil || !*show {
+		for i := range items {
+			items[i].Citations = nil
+		}
+		return nil
+	}
+	var who *id.EndUserID
+	if u := c.Embed.EndUser; !u.IsZero() {
+		who = &u
+	}
+	return e.Store.View(c.Tenant).SeenBy(ctx, who, items)
 }
 
 func (e *Embed) cancel(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunStatus, error) {

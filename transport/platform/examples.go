@@ -7,6 +7,7 @@ import (
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/transport/edge"
 )
@@ -46,7 +47,7 @@ var (
 	sampleAttachment = api.Attachment{ID: sampleAttachmentID, Name: "receipt.pdf", MediaType: "application/pdf", SizeBytes: 48213, CreatedAt: sampleTime}
 	sampleThread     = api.Thread{ID: sampleThreadID, AgentID: sampleAgentID, Title: ptr("Order 1001"), CreatedBy: "apikey:" + sampleKeyID.String(),
 		CreatedAt: sampleTime, UpdatedAt: sampleTime}
-	sampleMessage = api.Message{ID: sampleMessageID, Role: "user", Content: "Where is my order?", Attachments: []api.Attachment{sampleAttachment},
+	sampleMessage = api.Message{ID: sampleMessageID, Role: "user", Content: "Where is my order?", Attachments: []api.Attachment{sampleAttachment}, Citations: []knowledge.Citation{},
 		RunID: &sampleRunID, CreatedAt: sampleTime}
 	sampleRun = api.Run{ID: sampleRunID, Status: lifecycle.RunSucceeded, AgentID: &sampleAgentID, AgentVersion: ptr(1), ThreadID: &sampleThreadID,
 		Input: api.Value(`{"text":"Where is my order?"}`), Output: sampleOutput, Origin: api.Origin{Kind: lifecycle.OriginAPIKey, ID: sampleKeyID.UUID},

@@ -103,7 +103,6 @@ func TestRoutes(t *testing.T) {
 		{"send to an unknown thread", "POST", "/v1/threads/{unknown}/messages", `{"content": "hi"}`, 404, "NOT_FOUND", "thread", ""},
 		{"autonomy tightens", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "autonomy": "require_approval"}`, 202, "", "", ""},
 		{"autonomy never widens", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "autonomy": "full"}`, 400, "VALIDATION", "autonomy", ""},
-		{"evidence is not there yet", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "evidence": true}`, 400, "VALIDATION", "evidence: is not available in this deployment yet", ""},
 		{"evidence is only true", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "evidence": false}`, 400, "VALIDATION", "evidence: can only be true", ""},
 		{"a deliverable is not there yet", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "deliverable": "xlsx"}`, 400, "VALIDATION", "deliverable: is not available in this deployment yet", ""},
 		{"a deliverable of an unknown kind", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "deliverable": "docx"}`, 400, "VALIDATION", "deliverable", ""},

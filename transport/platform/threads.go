@@ -110,6 +110,7 @@ func (p *Platform) listMessages(ctx context.Context, c *edge.Caller, in *listMes
 // options are the per-message options in the form of the run's input.
 type options struct {
 	Autonomy string    `json:"autonomy,omitempty"`
+	Evidence bool      `json:"evidence,omitempty"`
 	Tools    *[]string `json:"tools,omitempty"`
 }
 
@@ -126,12 +127,8 @@ func checkMessage(b *api.MessagePost) error {
 	if b.Content == "" && len(b.AttachmentIDs) == 0 {
 		bad = append(bad, problem.Field{Path: "content", Message: "text or attachments are required"})
 	}
-	switch {
-	case b.Evidence == nil:
-	case !*b.Evidence:
+	if b.Evidence != nil && !*b.Evidence {
 		bad = append(bad, problem.Field{Path: "evidence", Message: "can only be true"})
-	default:
-		bad = append(bad, problem.Field{Path: "evidence", Message: "is not available in this deployment yet"})
 	}
 	if b.Deliverable != "" {
 		bad = append(bad, problem.Field{Path: "deliverable", Message: "is not available in this deployment yet"})
@@ -191,8 +188,8 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 			input.AttachmentIDs = append(input.AttachmentIDs, f.ID)
 		}
 	}
-	if b.Autonomy != "" || b.Tools != nil {
-		input.Options = &options{b.Autonomy, b.Tools}
+	if b.Autonomy != "" || b.Evidence != nil || b.Tools != nil {
+		input.Options = &options{b.Autonomy, b.Evidence != nil, b.Tools}
 	}
 	var err error
 	if say.Input, err = json.Marshal(input); err != nil {

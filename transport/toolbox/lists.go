@@ -56,6 +56,7 @@ const (
 type view struct {
 	access *tool.Access
 	specs  []tool.Spec
+	bases  []tool.Base // for kb.search
 	// secrets are the servers of the agent, each as one of its credentials: what is
 	// shown holds none of them.
 	secrets []mcp.Target
@@ -127,6 +128,14 @@ func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, 
 		for _, slug := range locked {
 			v.specs = append(v.specs, last[slug]...) // of two of one name the first is offered
 		}
+	}
+	if m.HasBuiltin(agent.BuiltinKBSearch) {
+		bases, err := b.Tables.View(t).NamedBases(ctx, m.KnowledgeBases)
+		if err != nil {
+			return nil, err
+		}
+		v.bases = bases
+		v.specs = append(v.specs, tool.KBSearchSpec(bases))
 	}
 	if len(m.Handoffs) > 0 {
 		v.specs = append(v.specs, tool.HandoffSpec(m.Handoffs))

@@ -68,6 +68,9 @@ func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	if err != nil {
 		return nil, err
 	}
+	if !m.HasBuiltin(agent.BuiltinKBSearch) {
+		v.specs = append(slices.Clip(v.specs), tool.KBSearchSpec([]tool.Base{{}})) // the manifest refuses it
+	}
 	known := map[string]bool{}
 	for _, s := range v.specs {
 		known[s.Qualified()] = true

@@ -36,6 +36,7 @@ type Config struct {
 	Guard     *egress.Guard
 	HTTPSOnly bool                // tool servers by plain http are refused
 	Stdio     map[string][]string // commands that the operator allows
+	Searcher  Searcher            // nil: knowledge bases are not searched here
 	Timeout   time.Duration       // of one call
 	Log       zerolog.Logger
 }
@@ -169,6 +170,7 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 		return refuse(tool.ErrNoConnection, "There is no connection with a credential for the tool server of "+p.Tool+". Nothing was run.")
 	}
 	p.Handoff = o.Source == tool.Builtin && o.Name == tool.HandoffName
+	p.Retrieval = o.IsKBSearch()
 	p.Repeat = p.Handoff || o.ReadOnly || o.Idempotent || tool.TakesKey(o.Schema)
 	if o.Terms != nil {
 		approval := id.ApprovalID{UUID: id.New(t.Run.Shard())}
@@ -230,6 +232,9 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
 		}
 		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run."), nil
+	}
+	if p.Retrieval {
+		return b.searchCall(ctx, t, v, p), nil
 	}
 	of := slices.DeleteFunc(slices.Clone(v.specs), func(s tool.Spec) bool { return s.Qualified() != p.Tool })
 	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, of), p.Tool)

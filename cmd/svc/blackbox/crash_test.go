@@ -18,11 +18,11 @@ import (
 )
 
 // TestCrashAtEveryFailpoint kills the process at every commit boundary that the
-// code names, early and late, and starts it anew. Those that only a gated call, a
+// code names, early and late, and starts it anew. Those that only a gated call, evidence, a
 // workflow, a delivery or a sync (actors/sync) meets have tests of their own.
 func TestCrashAtEveryFailpoint(t *testing.T) {
 	names := slices.DeleteFunc(failpoints(t), func(name string) bool {
-		return gatedPoint(name) || flowPoint(name) || webhookPoint(name) || strings.HasPrefix(name, "sync.")
+		return gatedPoint(name) || evidencePoint(name) || flowPoint(name) || webhookPoint(name) || strings.HasPrefix(name, "sync.")
 	})
 	if len(names) < 3 {
 		t.Fatalf("only %v are declared: the test is void", names)

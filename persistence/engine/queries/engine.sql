@@ -27,6 +27,12 @@ ORDER BY s.idx
 -- name: sealed
 SELECT idx, sealed FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND sealed IS NOT NULL AND status IN ('succeeded', 'failed') ORDER BY idx
 
+-- The chunks that a run's searches found, of those that have one of the marks $3.
+-- name: cited
+SELECT c ->> 'cite', (c ->> 'document_id')::uuid, c ->> 'document_name', c ->> 'uri', (c ->> 'position')::int
+FROM run_steps s, json_array_elements(s.output -> 'results') r, json_array_elements(r -> 'chunks') c
+WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.kind = 'retrieval' AND s.status = 'succeeded' AND c ->> 'cite' = ANY($3::text[])
+
 -- name: manifest
 SELECT manifest FROM agent_versions WHERE tenant_id = $1 AND agent_id = $2 AND version = $3
 

@@ -23,7 +23,7 @@ INSERT INTO threads (tenant_id, id, agent_id, title, created_by) VALUES ($1, $2,
 SELECT seq - 1 FROM messages WHERE tenant_id = $1 AND thread_id = $2 ORDER BY seq DESC OFFSET $3 - 1 LIMIT 1
 
 -- name: messages_after
-SELECT seq, id, role, content, attachments, run_id, created_at FROM messages
+SELECT seq, id, role, content, attachments, citations, run_id, created_at FROM messages
 WHERE tenant_id = $1 AND thread_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 
 -- Conditions that a status implies are repeated, so that the small indexes are used.

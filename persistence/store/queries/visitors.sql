@@ -9,9 +9,10 @@ WHERE tenant_id = $1 AND id = $2 AND created_by = $3 AND created_by LIKE 'embed:
 
 -- The newest messages up to a total of $4 bytes, and the one that exceeds it.
 -- name: visitor_messages
-SELECT id, role, content, run_id, created_at FROM (
-  SELECT newest.*, sum(octet_length(content)) OVER (ORDER BY seq DESC) - octet_length(content) AS newer FROM (
-    SELECT m.seq, m.id, m.role, m.content, m.run_id, m.created_at FROM messages m
+SELECT id, role, content, citations, run_id, created_at FROM (
+  SELECT newest.*, sum(size) OVER (ORDER BY seq DESC) - size AS newer FROM (
+    SELECT m.seq, m.id, m.role, m.content, m.citations, m.run_id, m.created_at,
+      octet_length(m.content) + coalesce(octet_length(m.citations::text), 0) AS size FROM messages m
     WHERE m.tenant_id = $1 AND m.thread_id = $2 AND m.role IN ('user', 'assistant') ORDER BY m.seq DESC LIMIT $3
   ) newest
 ) counted WHERE newer < $4::bigint ORDER BY seq

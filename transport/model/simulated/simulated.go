@@ -7,11 +7,14 @@
 //	/delay DURATION     pauses between tokens from here on, at most 60s
 //	/think TEXT         thinks TEXT
 //	/call TOOL {args}   calls a tool
+//	/cite TEXT          says TEXT with the mark of the first passage that was retrieved for it
 //	/json VALUE         says VALUE, which must be JSON
 //	/fail MESSAGE       fails
 //
 // Consecutive calls are parallel calls of one turn; the lines after them are the turn after
-// their results. If no text follows the last calls, the answer quotes their results. An
+// their results. If no text follows the last calls, the answer quotes their results. An answer
+// that quotes the user cites the first passage of evidence, if there is one. Asked for an
+// answer again, the model plays the same part again. An
 // invalid directive is answered with a sentence that explains it. An unknown /word is part of
 // the user's text.
 package simulated
@@ -24,6 +27,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"agentsvc/schemas/knowledge"
 	schema "agentsvc/schemas/model"
 )
 
@@ -50,6 +54,7 @@ const (
 	think
 	call
 	value
+	cite
 	fail
 )
 
@@ -68,10 +73,11 @@ func (Client) Stream(ctx context.Context, req *schema.Request, sink schema.Sink)
 		return nil, cancelled(ctx, true)
 	}
 	asked, turn, results := state(req)
+	mark := retrieved(req)
 	s := speaker{sink: sink, limit: req.MaxOutputTokens}
 	s.res.Finish = schema.FinishStop
 	script, rest := parse(asked)
-	err := s.play(ctx, req, script, rest, turn, results)
+	err := s.play(ctx, req, script, rest, turn, results, mark)
 	if s.timer != nil {
 		s.timer.Stop()
 	}
@@ -93,6 +99,7 @@ func state(req *schema.Request) (asked string, turn int, results []schema.CallRe
 	for i := len(req.Messages) - 1; i >= 0; i-- {
 		m := &req.Messages[i]
 		switch {
+		case m.Role == schema.User && m.Aside:
 		case m.Role == schema.User:
 			return schema.Clean(m.Text), turn, results
 		case m.Role == schema.Assistant && len(m.Calls) > 0:
@@ -102,6 +109,32 @@ func state(req *schema.Request) (asked string, turn int, results []schema.CallRe
 		}
 	}
 	return "", turn, results
+}
+
+// retrieved returns the mark of the first passage that was retrieved for the user's last
+// message, in brackets; empty: there is none.
+func retrieved(req *schema.Request) (mark string) {
+	for i := len(req.Messages) - 1; i >= 0; i-- {
+		m := &req.Messages[i]
+		texts := []string{m.Text}
+		switch {
+		case m.Role == schema.Tool:
+			texts = nil
+			for _, r := range m.Results {
+				texts = append(texts, r.Content)
+			}
+		case m.Role != schema.User:
+			continue
+		case !m.Aside:
+			return mark
+		}
+		for j := len(texts) - 1; j >= 0; j-- {
+			if list := knowledge.Cites(texts[j]); len(list) > 0 {
+				mark = "[" + list[0] + "]"
+			}
+		}
+	}
+	return mark
 }
 
 // parse splits a message into directives and the rest.
@@ -162,6 +195,11 @@ func parseLine(line string) (d directive, ok bool) {
 			return complain("/call needs its arguments as one JSON object on the same line."), true
 		}
 		d.verb, d.tool, d.args = call, tool, args
+	case "/cite":
+		if arg == "" {
+			return complain("/cite needs a text."), true
+		}
+		d.verb = cite
 	case "/json":
 		if !json.Valid([]byte(arg)) {
 			return complain("/json needs a JSON value on the same line."), true
@@ -193,7 +231,7 @@ type speaker struct {
 }
 
 // play performs the directives of one turn; turn is the number of turns with calls so far.
-func (s *speaker) play(ctx context.Context, req *schema.Request, script []directive, rest string, turn int, results []schema.CallResult) error {
+func (s *speaker) play(ctx context.Context, req *schema.Request, script []directive, rest string, turn int, results []schema.CallResult, mark string) error {
 	at := 0 // the turn that the directive belongs to
 	for i := 0; i < len(script) && at <= turn; i++ {
 		d := &script[i]
@@ -202,6 +240,9 @@ func (s *speaker) play(ctx context.Context, req *schema.Request, script []direct
 			continue
 		}
 		if at == turn {
+			if d.verb == cite {
+				d = &directive{verb: say, text: strings.TrimSpace(d.text + " " + mark)}
+			}
 			if err := s.perform(ctx, req, d); err != nil {
 				return err
 			}
@@ -220,7 +261,7 @@ func (s *speaker) play(ctx context.Context, req *schema.Request, script []direct
 	if turn > 0 {
 		return s.speak(ctx, quoteResults(results), false)
 	}
-	return s.speak(ctx, quoteUser(rest), false)
+	return s.speak(ctx, strings.TrimSpace(quoteUser(rest)+" "+mark), false)
 }
 
 // lastOfTurn reports whether no further call follows before other output.
