@@ -319,10 +319,10 @@ function hosts(text: string): string[] {
   return names.flatMap((name) => /^([^.]+\.)+\p{L}{2,}|^\d+(\.\d+){3}/u.exec(name)?.[0] ?? []);
 }
 
-/** clean is a text with lines ended in one way, and without control characters. */
+/** clean is a text with lines ended in one way, without control characters and without marks of citations, whole or under way. */
 export function clean(text: string): string {
-  return text.replace(/\r\n?/g, "\n").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "");
+  return text.replace(/\r\n?/g, "\n").replace(/[\0-\b\v-\x1f\x7f-\x9f]| ?\[kb:[^\]]*]?/g, "");
 }
 
 /** visible is a text of one line without what cannot be seen or turns its direction. */
-export const visible = (text: string): string => text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g, "");
+export const visible = (text: string): string => text.replace(/[\0-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g, "");

@@ -209,3 +209,9 @@ test("a text that grows changes only its last piece", () => {
     before = now;
   }
 });
+
+test("marks of citations are not shown, nor what becomes one", () => {
+  const mark = "[kb:01a1fe1a-f0b8-76f3-9442-f6225bb3af01#37]";
+  assert.equal(clean(`One ${mark}. Two${mark}${mark} [1] [kb`), "One. Two [1] [kb");
+  for (let n = 4; n < mark.length; n++) assert.equal(clean("One " + mark.slice(0, n)), "One");
+});
