@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
@@ -237,6 +238,35 @@ func TestAProviderThatIsDown(t *testing.T) {
 		if got := w.names("vehicle "); got != "car" {
 			t.Errorf("%s: %q when it is back", kind, got)
 		}
+	}
+}
+
+// A tenant with many searches under way leaves connections to others: its further ones go by words.
+func TestManySearchesOfATenant(t *testing.T) {
+	t.Parallel()
+	w, _ := hybrid(t)
+	w.teach("car", nil, "Every car needs oil.")
+	x := w.index
+	x.turns.patience = time.Millisecond
+	for range scansEach {
+		if !x.turns.enter(t.Context(), w.tenant) {
+			t.Fatal("no place")
+		}
+	}
+	if got := w.names("vehicle "); got != "" {
+		t.Errorf("found %q by vectors", got)
+	}
+	if got := w.names("oil "); got != "car" {
+		t.Errorf("found %q by words", got)
+	}
+	if !x.turns.enter(t.Context(), id.TenantID{UUID: id.NewAnywhere()}) {
+		t.Error("another tenant waits")
+	}
+	for range scansEach {
+		x.turns.leave(w.tenant)
+	}
+	if got := w.names("vehicle "); got != "car" || len(x.turns.at) != 1 {
+		t.Errorf("found %q afterwards; %d queues", got, len(x.turns.at))
 	}
 }
 

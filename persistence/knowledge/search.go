@@ -48,12 +48,13 @@ type Index struct {
 	vectors  *cache
 	loads    chan struct{}
 	paused   paused
+	turns    turns
 }
 
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
-	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}}
+	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}}}
 }
 
 // Query is a search in one base.
@@ -92,8 +93,11 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 		var fallback bool
 		vectors, used, fallback, err = x.embed(ctx, &q)
 		switch {
+		case len(vectors) > 0 && !x.turns.enter(ctx, q.Tenant):
+			kind, vectors = "fallback", nil
 		case len(vectors) > 0:
 			kind = "hybrid"
+			defer x.turns.leave(q.Tenant)
 		case fallback:
 			kind = "fallback"
 		}
