@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -267,6 +268,39 @@ func TestManySearchesOfATenant(t *testing.T) {
 	}
 	if got := w.names("vehicle "); got != "car" || len(x.turns.at) != 1 {
 		t.Errorf("found %q afterwards; %d queues", got, len(x.turns.at))
+	}
+}
+
+// A hit says its places and what lets the viewer see it, if it is asked.
+func TestWhyAHitWasFound(t *testing.T) {
+	t.Parallel()
+	w, _ := hybrid(t)
+	w.teach("car", []string{"group:drivers", "group:staff"}, "Every car needs oil.")
+	w.add("words", nil, "A vehicle.")
+	why := func(q Query) string {
+		t.Helper()
+		q.Tenant, q.Base, q.TopK, q.Viewer = w.tenant, w.base, 5, []string{knowledge.Public, knowledge.Group("staff")}
+		hits, err := w.index.Search(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, h := range hits {
+			b, _ := json.Marshal(h.Why)
+			all = append(all, h.DocumentName+" "+string(b))
+		}
+		slices.Sort(all)
+		return strings.Join(all, ", ")
+	}
+	if got, want := why(Query{Text: "vehicle ", Explain: true}), `car {"words_rank":null,"vectors_rank":1,"principal":"group:staff"}, words {"words_rank":1,"vectors_rank":null,"principal":null}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	w.model("", "")
+	if got, want := why(Query{Text: "vehicle ", Explain: true}), `words {"words_rank":1,"vectors_rank":null,"principal":null}`; got != want {
+		t.Errorf("by words: %s", got)
+	}
+	if got := why(Query{Text: "vehicle "}); got != "words null" {
+		t.Errorf("not asked: %s", got)
 	}
 }
 

@@ -65,8 +65,9 @@ type Query struct {
 	TopK   int
 	Viewer []string // principals (schemas/knowledge.Viewer)
 	// Run and Agent are billed for the vector of the query; nil: it is billed without them.
-	Run   *id.RunID
-	Agent *id.AgentID
+	Run     *id.RunID
+	Agent   *id.AgentID
+	Explain bool // hits say why they were found
 }
 
 // ranked is how many chunks of each ranking take part in a fusion.
@@ -152,6 +153,10 @@ func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors
 				rankings = append(rankings, ranking)
 			}
 			found = fuse(found, rankings, 3*q.TopK)
+		} else {
+			for i := range found {
+				found[i].words = i + 1
+			}
 		}
 		if len(found) > 0 {
 			hits, err = texts(ctx, tx, q, found)
@@ -199,6 +204,8 @@ type candidate struct {
 	counts     []int // of each word of the query
 	prefix     bool
 	score      float64
+	words      int // its place in the ranking by words, from 1; 0: none
+	near       int // its place in the ranking by vectors
 }
 
 // rank returns the best candidates by words, at most most. chunks is how many the viewer may see.
@@ -304,7 +311,11 @@ func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowl
 	var list []piece
 	var at, overlap int
 	var h knowledge.Hit
-	_, err = pgx.ForEachRow(rows, []any{&at, &h.ChunkID, &h.DocumentID, &h.DocumentName, &h.URI, &h.Text, &overlap, &h.Position}, func() error {
+	var principal *string
+	_, err = pgx.ForEachRow(rows, []any{&at, &h.ChunkID, &h.DocumentID, &h.DocumentName, &h.URI, &h.Text, &overlap, &h.Position, &principal}, func() error {
+		if q.Explain {
+			h.Why = &knowledge.Why{WordsRank: place(found[at].words), VectorsRank: place(found[at].near), Principal: principal}
+		}
 		h.Score, h.Cite = found[at].score, knowledge.Cite(h.DocumentID, h.Position)
 		list = append(list, piece{h, h.Position, h.Position, overlap})
 		return nil
@@ -313,6 +324,13 @@ func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowl
 		return nil, err
 	}
 	return merge(list, q.TopK), nil
+}
+
+func place(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 // piece is a hit that covers the chunks from first to last. overlap is how much of its text
