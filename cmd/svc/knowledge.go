@@ -20,7 +20,7 @@ type searcher struct{ index *knowledge.Index }
 
 // Search implements platform.Searcher.
 func (s searcher) Search(ctx context.Context, t id.TenantID, q platform.Query) ([]hits.Hit, error) {
-	return s.index.Search(ctx, knowledge.Query{Tenant: t, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer})
+	return s.index.Search(ctx, knowledge.Query{Tenant: t, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer, Explain: q.Explain})
 }
 
 // runSearcher searches knowledge bases for runs.

@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
@@ -237,6 +239,68 @@ func TestAProviderThatIsDown(t *testing.T) {
 		if got := w.names("vehicle "); got != "car" {
 			t.Errorf("%s: %q when it is back", kind, got)
 		}
+	}
+}
+
+// A tenant with many searches under way leaves connections to others: its further ones go by words.
+func TestManySearchesOfATenant(t *testing.T) {
+	t.Parallel()
+	w, _ := hybrid(t)
+	w.teach("car", nil, "Every car needs oil.")
+	x := w.index
+	x.turns.patience = time.Millisecond
+	for range scansEach {
+		if !x.turns.enter(t.Context(), w.tenant) {
+			t.Fatal("no place")
+		}
+	}
+	if got := w.names("vehicle "); got != "" {
+		t.Errorf("found %q by vectors", got)
+	}
+	if got := w.names("oil "); got != "car" {
+		t.Errorf("found %q by words", got)
+	}
+	if !x.turns.enter(t.Context(), id.TenantID{UUID: id.NewAnywhere()}) {
+		t.Error("another tenant waits")
+	}
+	for range scansEach {
+		x.turns.leave(w.tenant)
+	}
+	if got := w.names("vehicle "); got != "car" || len(x.turns.at) != 1 {
+		t.Errorf("found %q afterwards; %d queues", got, len(x.turns.at))
+	}
+}
+
+// A hit says its places and what lets the viewer see it, if it is asked.
+func TestWhyAHitWasFound(t *testing.T) {
+	t.Parallel()
+	w, _ := hybrid(t)
+	w.teach("car", []string{"group:drivers", "group:staff"}, "Every car needs oil.")
+	w.add("words", nil, "A vehicle.")
+	why := func(q Query) string {
+		t.Helper()
+		q.Tenant, q.Base, q.TopK, q.Viewer = w.tenant, w.base, 5, []string{knowledge.Public, knowledge.Group("staff")}
+		hits, err := w.index.Search(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, h := range hits {
+			b, _ := json.Marshal(h.Why)
+			all = append(all, h.DocumentName+" "+string(b))
+		}
+		slices.Sort(all)
+		return strings.Join(all, ", ")
+	}
+	if got, want := why(Query{Text: "vehicle ", Explain: true}), `car {"words_rank":null,"vectors_rank":1,"principal":"group:staff"}, words {"words_rank":1,"vectors_rank":null,"principal":null}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	w.model("", "")
+	if got, want := why(Query{Text: "vehicle ", Explain: true}), `words {"words_rank":1,"vectors_rank":null,"principal":null}`; got != want {
+		t.Errorf("by words: %s", got)
+	}
+	if got := why(Query{Text: "vehicle "}); got != "words null" {
+		t.Errorf("not asked: %s", got)
 	}
 }
 

@@ -48,12 +48,13 @@ type Index struct {
 	vectors  *cache
 	loads    chan struct{}
 	paused   paused
+	turns    turns
 }
 
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
-	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}}
+	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}}}
 }
 
 // Query is a search in one base.
@@ -64,8 +65,9 @@ type Query struct {
 	TopK   int
 	Viewer []string // principals (schemas/knowledge.Viewer)
 	// Run and Agent are billed for the vector of the query; nil: it is billed without them.
-	Run   *id.RunID
-	Agent *id.AgentID
+	Run     *id.RunID
+	Agent   *id.AgentID
+	Explain bool // hits say why they were found
 }
 
 // ranked is how many chunks of each ranking take part in a fusion.
@@ -92,8 +94,11 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 		var fallback bool
 		vectors, used, fallback, err = x.embed(ctx, &q)
 		switch {
+		case len(vectors) > 0 && !x.turns.enter(ctx, q.Tenant):
+			kind, vectors = "fallback", nil
 		case len(vectors) > 0:
 			kind = "hybrid"
+			defer x.turns.leave(q.Tenant)
 		case fallback:
 			kind = "fallback"
 		}
@@ -148,6 +153,10 @@ func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors
 				rankings = append(rankings, ranking)
 			}
 			found = fuse(found, rankings, 3*q.TopK)
+		} else {
+			for i := range found {
+				found[i].words = i + 1
+			}
 		}
 		if len(found) > 0 {
 			hits, err = texts(ctx, tx, q, found)
@@ -195,6 +204,8 @@ type candidate struct {
 	counts     []int // of each word of the query
 	prefix     bool
 	score      float64
+	words      int // its place in the ranking by words, from 1; 0: none
+	near       int // its place in the ranking by vectors
 }
 
 // rank returns the best candidates by words, at most most. chunks is how many the viewer may see.
@@ -300,7 +311,11 @@ func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowl
 	var list []piece
 	var at, overlap int
 	var h knowledge.Hit
-	_, err = pgx.ForEachRow(rows, []any{&at, &h.ChunkID, &h.DocumentID, &h.DocumentName, &h.URI, &h.Text, &overlap, &h.Position}, func() error {
+	var principal *string
+	_, err = pgx.ForEachRow(rows, []any{&at, &h.ChunkID, &h.DocumentID, &h.DocumentName, &h.URI, &h.Text, &overlap, &h.Position, &principal}, func() error {
+		if q.Explain {
+			h.Why = &knowledge.Why{WordsRank: place(found[at].words), VectorsRank: place(found[at].near), Principal: principal}
+		}
 		h.Score, h.Cite = found[at].score, knowledge.Cite(h.DocumentID, h.Position)
 		list = append(list, piece{h, h.Position, h.Position, overlap})
 		return nil
@@ -309,6 +324,13 @@ func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowl
 		return nil, err
 	}
 	return merge(list, q.TopK), nil
+}
+
+func place(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 // piece is a hit that covers the chunks from first to last. overlap is how much of its text

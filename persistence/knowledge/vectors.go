@@ -228,7 +228,7 @@ func fuse(words []candidate, vectors [][]candidate, most int) []candidate {
 	}
 	at := map[place]int{}
 	var out []candidate
-	for _, ranking := range append([][]candidate{words}, vectors...) {
+	for n, ranking := range append([][]candidate{words}, vectors...) {
 		for i, c := range ranking {
 			k, ok := at[place{c.document, c.position}]
 			if !ok {
@@ -236,6 +236,11 @@ func fuse(words []candidate, vectors [][]candidate, most int) []candidate {
 				at[place{c.document, c.position}] = k
 				c.score = 0
 				out = append(out, c)
+			}
+			if n == 0 {
+				out[k].words = i + 1
+			} else {
+				out[k].near = i + 1
 			}
 			out[k].score += (fusion + 1) / float64(fusion+1+i) / 2
 		}

@@ -88,6 +88,7 @@ type KnowledgeSearch struct {
 	Query     string        `json:"query" minLength:"1" maxLength:"2000" doc:"Words, a phrase in quotes, or a question."`
 	TopK      int           `json:"top_k,omitempty" minimum:"1" maximum:"50" default:"5" doc:"How many results at most."`
 	EndUserID *id.EndUserID `json:"end_user_id,omitempty" nullable:"true" doc:"Find what this person may see. null or omitted: documents that are public or have no ACL."`
+	Explain   bool          `json:"explain,omitempty" doc:"Each result says why it was found: its places in the rankings, and what lets the search see it."`
 }
 
 // KnowledgeHits is the response of POST /v1/knowledge-bases/{id}/search.

@@ -61,6 +61,14 @@ type Hit struct {
 	Score        float64       `json:"score" doc:"How well it matches; higher is better. Comparable within one response only."`
 	Position     int           `json:"position" doc:"Of the chunk in its document, from 0."`
 	Cite         string        `json:"cite" doc:"The mark by which answers cite it, in brackets: kb:<document_id>#<position>."`
+	Why          *Why          `json:"why,omitempty" doc:"Why it was found; only if the search says explain."`
+}
+
+// Why explains a hit.
+type Why struct {
+	WordsRank   *int    `json:"words_rank" doc:"Its place in the ranking by words, from 1; null: it is not in there."`
+	VectorsRank *int    `json:"vectors_rank" doc:"Its place in the ranking by vectors, from 1; null: it is not in there, or the search went by words only."`
+	Principal   *string `json:"principal" doc:"The entry of the document's ACL that lets the search see it: public, end_user:<id> or group:<name>; null: the document has no ACL."`
 }
 
 // Cite returns the mark of a chunk, without its brackets.

@@ -44,6 +44,7 @@ func describeKnowledge(t *edge.Table) {
 	edge.Doc[api.KnowledgeHits](t, "What a search found, best first.")
 	edge.Doc[knowledge.Hit](t, "A chunk that a search found.")
 	edge.Doc[knowledge.Citation](t, "A chunk that an answer cites.")
+	edge.Doc[knowledge.Why](t, "Why a search found a chunk.")
 	edge.Doc[api.Source](t, "Brings documents into a knowledge base, without its credentials.")
 	edge.Doc[api.List[api.Source]](t, "A page of sources.")
 	edge.Doc[api.CredentialKeys](t, "Names of credentials.")

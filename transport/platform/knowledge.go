@@ -26,6 +26,8 @@ type Query struct {
 	Text   string
 	TopK   int
 	Viewer []string // principals of the person for whom it is made (knowledge.Viewer)
+	// Explain makes hits say why they were found.
+	Explain bool
 }
 
 // Searcher finds chunks in knowledge bases, best first, as kb.search does. Only documents that the
@@ -201,7 +203,7 @@ func (p *Platform) search(ctx context.Context, c *edge.Caller, in *searchBase) (
 	if p.Searcher == nil {
 		return nil, problem.Unavailable("This node cannot search.", time.Second)
 	}
-	q := Query{Base: in.ID, Text: in.Body.Query, TopK: in.Body.TopK, Viewer: viewer}
+	q := Query{Base: in.ID, Text: in.Body.Query, TopK: in.Body.TopK, Viewer: viewer, Explain: in.Body.Explain}
 	if q.TopK == 0 {
 		q.TopK = knowledge.DefaultTopK
 	}

@@ -335,9 +335,10 @@ func TestASearchIsMadeForItsPerson(t *testing.T) {
 	path := fill.Replace("/v1/knowledge-bases/{base}/search")
 	me := []string{"public", "end_user:" + w.a.endUser.String(), "group:staff", "group:eu"}
 	for body, want := range map[string]Query{
-		`{"query": "q"}`:                 {w.a.base, "q", 5, []string{"public"}},
-		`{"query": " two ", "top_k": 7}`: {w.a.base, " two ", 7, []string{"public"}},
-		fill.Replace(`{"query": "q", "top_k": 1, "end_user_id": "{end_user}"}`): {w.a.base, "q", 1, me},
+		`{"query": "q"}`:                 {w.a.base, "q", 5, []string{"public"}, false},
+		`{"query": " two ", "top_k": 7}`: {w.a.base, " two ", 7, []string{"public"}, false},
+		fill.Replace(`{"query": "q", "top_k": 1, "end_user_id": "{end_user}"}`): {w.a.base, "q", 1, me, false},
+		`{"query": "q", "explain": true}`:                                       {w.a.base, "q", 5, []string{"public"}, true},
 	} {
 		got := w.call(w.a, "POST", path, body)
 		if asked := w.finder.last(); got.status != 200 || asked.Base != want.Base || asked.Text != want.Text || asked.TopK != want.TopK || !slices.Equal(asked.Viewer, want.Viewer) {

@@ -454,13 +454,36 @@ func (c *Client) indexed(ctx context.Context, base string, docs []json.RawMessag
 	return failed, nil
 }
 
+// whyView says why a result was found.
+type whyView struct {
+	Words     *int    `json:"words_rank"`
+	Vectors   *int    `json:"vectors_rank"`
+	Principal *string `json:"principal"`
+}
+
+// String returns it for people.
+func (y *whyView) String() string {
+	var parts []string
+	if y.Words != nil {
+		parts = append(parts, fmt.Sprintf("place %d by words", *y.Words))
+	}
+	if y.Vectors != nil {
+		parts = append(parts, fmt.Sprintf("place %d by vectors", *y.Vectors))
+	}
+	if y.Principal == nil {
+		return strings.Join(append(parts, "the document has no ACL"), ", ")
+	}
+	return strings.Join(append(parts, "seen as "+*y.Principal), ", ")
+}
+
 // hitView is a search result as the API shows it.
 type hitView struct {
-	DocumentName string  `json:"document_name"`
-	Text         string  `json:"text"`
-	Score        float64 `json:"score"`
-	Cite         string  `json:"cite"`
-	URI          *string `json:"uri"`
+	Why          *whyView `json:"why"`
+	DocumentName string   `json:"document_name"`
+	Text         string   `json:"text"`
+	Score        float64  `json:"score"`
+	Cite         string   `json:"cite"`
+	URI          *string  `json:"uri"`
 }
 
 func searchCommand() *cobra.Command {
@@ -470,11 +493,15 @@ func searchCommand() *cobra.Command {
 		Args: cobra.MinimumNArgs(2)}
 	top := cmd.Flags().Int("top", knowledge.DefaultTopK, "how many results at most")
 	as := cmd.Flags().String("as", "", "search as this end user, by external id or id")
+	why := cmd.Flags().Bool("why", false, "say why each result was found")
 	if err := cmd.RegisterFlagCompletionFunc("as", completes(endUserKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}
 	return onBase(cmd, func(cmd *cobra.Command, c *Client, base string, words []string) error {
 		body := map[string]any{"query": strings.Join(words, " "), "top_k": *top}
+		if *why {
+			body["explain"] = true
+		}
 		if *as != "" {
 			person, err := c.findPerson(cmd.Context(), *as)
 			if err != nil {
@@ -498,6 +525,9 @@ func searchCommand() *cobra.Command {
 				}
 				if _, err := fmt.Fprintf(w, "   %s\n", cli.Shorten(cli.Visible(strings.Join(strings.Fields(hit.Text), " ")), 400)); err != nil {
 					return err
+				}
+				if hit.Why != nil {
+					fmt.Fprintf(w, "   %s\n", cli.Visible(hit.Why.String()))
 				}
 			}
 			return nil

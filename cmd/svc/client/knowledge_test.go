@@ -33,7 +33,7 @@ func TestKnowledgeCommands(t *testing.T) {
 		"GET /v1/knowledge-bases": list(base), "GET " + b: base, "POST /v1/knowledge-bases": base,
 		"GET " + b + "/documents": list(ready, failed), "POST " + b + "/documents": object{"items": []object{queued, failed}}, "GET " + b + "/documents/" + documentID: ready,
 		"GET " + b + "/connectors": list(src), "POST " + b + "/connectors": src, "GET " + b + "/connectors/" + sourceID: src, "POST " + b + "/connectors/" + sourceID + "/sync": object{"status": "queued"},
-		"POST " + b + "/search": object{"items": []object{{"document_name": "a.md", "text": "Shoes may be\n sent back\x1b[2J.", "score": 0.81234, "cite": "kb:" + documentID + "#2", "uri": "https://x.example"}}},
+		"POST " + b + "/search": object{"items": []object{{"document_name": "a.md", "text": "Shoes may be\n sent back\x1b[2J.", "score": 0.81234, "cite": "kb:" + documentID + "#2", "uri": "https://x.example", "why": object{"words_rank": 2, "vectors_rank": nil, "principal": "group:staff"}}}},
 		"GET /v1/end-users":     list(object{"id": personID, "external_id": "customer-1"}),
 		"DELETE " + b:           object{}, "DELETE " + b + "/documents/" + documentID: object{}, "DELETE " + b + "/connectors/" + sourceID: object{},
 	})
@@ -68,6 +68,7 @@ func TestKnowledgeCommands(t *testing.T) {
 		{"kb|upload|0000ba5e|" + dir + "/none", 2, "no such file", "GET /v1/knowledge-bases"},
 		{"kb|search|0000ba5e|how|long", 0, "1  0.812  a.md  [kb:" + documentID + "#2]\n   https://x.example\n   Shoes may be sent back\\u001b[2J.", `POST ` + b + `/search {"query":"how long","top_k":5}`},
 		{"kb|search|" + baseID + "|q|--as|customer-1|--top|3", 0, "a.md", `POST ` + b + `/search {"end_user_id":"` + personID + `","query":"q","top_k":3}`},
+		{"kb|search|" + baseID + "|q|--why", 0, "   place 2 by words, seen as group:staff\n", `POST ` + b + `/search {"explain":true,"query":"q","top_k":5}`},
 		{"kb|search|" + baseID + "|q|--as|" + personID, 0, "a.md", `POST ` + b + `/search {"end_user_id":"` + personID + `","query":"q","top_k":5}`},
 		{"kb|sources|0000ba5e", 0, "005c0001  Help\\u0007  web   yes      failed  -       0 4 * * *  the start page answered 404", "GET " + b + "/connectors"},
 		{"kb|connect|0000ba5e|--kind|web|--name|Help|--config|{\"url\":\"https://x.example\"}|--cron|0 4 * * *|--timezone|UTC", 0, "svc kb sync 0000ba5e 005c0001",

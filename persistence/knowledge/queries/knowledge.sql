@@ -55,7 +55,8 @@ LIMIT $5
 -- The chunks that were found, with their neighbours' places. What is no longer shown, or no longer
 -- the viewer's ($3), is left out.
 -- name: texts
-SELECT u.rank, c.id, c.document_id, d.name, d.uri, c.text, c.overlap, c.position
+SELECT u.rank, c.id, c.document_id, d.name, d.uri, c.text, c.overlap, c.position,
+  (SELECT p FROM unnest($3::text[]) WITH ORDINALITY AS v (p, n) WHERE p = ANY (d.acl) ORDER BY n LIMIT 1) AS principal
 FROM unnest($4::uuid[], $5::int[], $6::int[], $7::int[]) AS u (document_id, generation, position, rank)
 JOIN kb_documents d ON d.tenant_id = $1 AND d.id = u.document_id AND d.shown = u.generation
 JOIN kb_chunks c ON c.tenant_id = $1 AND c.document_id = u.document_id AND c.generation = u.generation AND c.position = u.position
