@@ -51,6 +51,8 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		changed = c.toolAnswered(m)
 	case HandedOver:
 		changed = c.handedOver(m)
+	case Delivered:
+		changed = c.delivered(m)
 	case TimeUp:
 		changed = c.timeUp(m)
 	case msg.ApprovalsDecided, durable.Wake:
@@ -88,6 +90,9 @@ func (Machine) Owed(s State) []durable.Effect {
 		}
 		if len(s.Calls) > 0 && s.Agent != nil {
 			return owedCalls(&s)
+		}
+		if s.Delivers && s.Agent != nil {
+			return owedDelivery(&s)
 		}
 	}
 	return nil
@@ -206,6 +211,7 @@ func (c *change) activated() bool {
 	case c.overTime():
 	case len(c.s.Calls) > 0:
 		c.resumeCalls()
+	case c.s.Delivers: // the file is owed, and nothing else
 	default:
 		c.ask()
 	}
@@ -262,7 +268,7 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 	if declined {
 		e.Status = lifecycle.StepFailed
 	}
-	if len(r.Calls) > 0 {
+	if len(r.Calls) > 0 || deliverableOf(c.s.Input) != "" {
 		turn := r.Message()
 		e.History = &turn
 	}
@@ -298,32 +304,25 @@ func (c *change) finish(v *Verdict) {
 		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, v.Reason)
 		return
 	}
-	now := c.now
-	c.s.Status, c.s.FinishedAt, c.s.Output = lifecycle.RunSucceeded, &now, showOutput(v.Answer)
-	c.seq()
-	c.fact(Ended{Reply: v.Answer.Text})
+	c.succeed(v)
 }
 
 // undeliverable returns which demand of a message no answer of this run can meet:
-// citations, because nothing was retrieved, or a file. Empty: there is none.
+// citations, because nothing was retrieved. Empty: there is none.
 func undeliverable(input json.RawMessage) string {
 	if !bytes.Contains(input, []byte(`"options"`)) {
 		return ""
 	}
 	var in struct {
 		Options struct {
-			Evidence    bool   `json:"evidence"`
-			Deliverable string `json:"deliverable"`
+			Evidence bool `json:"evidence"`
 		} `json:"options"`
 	}
 	if json.Unmarshal(input, &in) != nil { // an input of another shape, as sent
 		return ""
 	}
-	switch {
-	case in.Options.Evidence:
+	if in.Options.Evidence {
 		return "The answer cites nothing from a knowledge base, which evidence asks for."
-	case in.Options.Deliverable != "":
-		return "The deliverable could not be made."
 	}
 	return ""
 }
@@ -416,6 +415,9 @@ func (c *change) effectFailed(key string) bool {
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 		return true
 	}
+	if c.s.Delivers && key == deliverKey {
+		return c.delivered(Delivered{})
+	}
 	return c.callFailed(key)
 }
 
@@ -424,6 +426,7 @@ func (c *change) end(status lifecycle.RunStatus, code lifecycle.Failure, message
 	if len(c.s.Calls) > 0 {
 		c.dropCalls()
 	}
+	c.s.Delivers, c.s.Final = false, nil
 	now := c.now
 	c.s.Status, c.s.FinishedAt, c.s.Error = status, &now, &Failure{Code: code, Message: message}
 	c.seq()

@@ -44,6 +44,10 @@ type State struct {
 	Steps      int   // persisted steps
 	Kept
 
+	// Final is the accepted answer of a run that delivers. It belongs to the activation: nil
+	// after a load.
+	Final *Verdict
+
 	Open *OpenStep // the model step that has begun and not ended
 	// Calls are the calls of the current turn, in call order; none while the model
 	// is asked. After an activation the calls that ended before are not among them.
@@ -132,6 +136,8 @@ type Kept struct {
 	Speaker        id.AgentID
 	SpeakerVersion int
 	Handoffs       int // so far
+	// Delivers says that the final text is accepted, and its file not stored yet.
+	Delivers bool
 }
 
 // kept is the codec of Kept, version 1.
@@ -143,6 +149,7 @@ type kept struct {
 	Speaker  id.AgentID `json:"speaker,omitzero"`
 	Version  int        `json:"speaker_version,omitempty"`
 	Handoffs int        `json:"handoffs,omitempty"`
+	Delivers bool       `json:"delivers,omitempty"` // persistence/feed reads it
 }
 
 const keptVersion = 1
@@ -154,7 +161,7 @@ func (k Kept) Encode() []byte {
 	}
 	b, err := json.Marshal(kept{
 		V: keptVersion, Ready: k.Ready, RanMS: k.Ran.Milliseconds(), Retried: k.Retried,
-		Speaker: k.Speaker, Version: k.SpeakerVersion, Handoffs: k.Handoffs,
+		Speaker: k.Speaker, Version: k.SpeakerVersion, Handoffs: k.Handoffs, Delivers: k.Delivers,
 	})
 	if err != nil {
 		panic(err) // plain fields always encode
@@ -180,7 +187,7 @@ func DecodeKept(b []byte) (Kept, error) {
 	}
 	return Kept{
 		Ready: k.Ready, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried,
-		Speaker: k.Speaker, SpeakerVersion: k.Version, Handoffs: k.Handoffs,
+		Speaker: k.Speaker, SpeakerVersion: k.Version, Handoffs: k.Handoffs, Delivers: k.Delivers,
 	}, nil
 }
 

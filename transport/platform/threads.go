@@ -109,8 +109,9 @@ func (p *Platform) listMessages(ctx context.Context, c *edge.Caller, in *listMes
 
 // options are the per-message options in the form of the run's input.
 type options struct {
-	Autonomy string    `json:"autonomy,omitempty"`
-	Tools    *[]string `json:"tools,omitempty"`
+	Autonomy    string    `json:"autonomy,omitempty"`
+	Deliverable string    `json:"deliverable,omitempty"`
+	Tools       *[]string `json:"tools,omitempty"`
 }
 
 // turn is the input of a run that answers a message (open-parts.md, Threads, runs).
@@ -132,9 +133,6 @@ func checkMessage(b *api.MessagePost) error {
 		bad = append(bad, problem.Field{Path: "evidence", Message: "can only be true"})
 	default:
 		bad = append(bad, problem.Field{Path: "evidence", Message: "is not available in this deployment yet"})
-	}
-	if b.Deliverable != "" {
-		bad = append(bad, problem.Field{Path: "deliverable", Message: "is not available in this deployment yet"})
 	}
 	if len(bad) > 0 {
 		return problem.Validation(bad...)
@@ -191,8 +189,8 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 			input.AttachmentIDs = append(input.AttachmentIDs, f.ID)
 		}
 	}
-	if b.Autonomy != "" || b.Tools != nil {
-		input.Options = &options{b.Autonomy, b.Tools}
+	if b.Autonomy != "" || b.Deliverable != "" || b.Tools != nil {
+		input.Options = &options{b.Autonomy, b.Deliverable, b.Tools}
 	}
 	var err error
 	if say.Input, err = json.Marshal(input); err != nil {
