@@ -172,6 +172,7 @@ func TestDoors(t *testing.T) {
 		"github.com/google/cel-go":                      {"schemas/flow/expr"},
 		"github.com/blevesearch/snowballstem":           {"schemas/lexis"},
 		"go.yaml.in/yaml":                               {"schemas/flow/source"},
+		"github.com/xuri/excelize":                      {"schemas/deliverable"},
 		"gopkg.in/yaml.v3":                              {"schemas/flow/source"},
 		"github.com/danielgtaylor/huma":                 {"transport/edge", "schemas/api"},
 		"google.golang.org/grpc":                        {"cluster/remote"},
@@ -366,6 +367,7 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		GET/v1/threads POST/v1/threads GET/v1/threads/{id} DELETE/v1/threads/{id}
 		GET/v1/threads/{id}/messages POST/v1/threads/{id}/messages
 		GET/v1/runs GET/v1/runs/{id} GET/v1/runs/{id}/events POST/v1/runs/{id}/cancel
+		GET/v1/runs/{id}/artifacts GET/v1/runs/{id}/artifacts/{artifactId}
 		GET/v1/approvals GET/v1/approvals/{id} POST/v1/approvals/{id}/decision POST/v1/approvals/bulk-decision
 		GET/v1/mcp-servers POST/v1/mcp-servers GET/v1/mcp-servers/{id} PATCH/v1/mcp-servers/{id} DELETE/v1/mcp-servers/{id} POST/v1/mcp-servers/{id}/test
 		GET/v1/connections POST/v1/connections GET/v1/connections/{id} PATCH/v1/connections/{id} DELETE/v1/connections/{id}

@@ -137,6 +137,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return k.call(ctx, e)
 	case HandOff:
 		return k.handOff(ctx, e)
+	case Deliver:
+		return k.deliver(ctx, e)
 	}
 	panic(fmt.Sprintf("run: unknown effect %T", e))
 }

@@ -166,7 +166,7 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 			results, people = nil, nil
 		}
 	}
-	for _, step := range steps {
+	for i, step := range steps {
 		var m model.Message
 		if err := k.open(s, step.Idx, step.Value, &m); err != nil {
 			return nil, err
@@ -180,7 +180,8 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 		}
 		flush()
 		out = append(out, m)
-		if m.Role == model.Assistant && len(m.Calls) == 0 { // sealed only if it was asked for again
+		// A text is sealed if it was asked for again, or if it is final and becomes a deliverable.
+		if final := s.Delivers && i == len(steps)-1; m.Role == model.Assistant && len(m.Calls) == 0 && !final {
 			out = append(out, reminder())
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
+	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/failpoint"
@@ -33,6 +34,7 @@ type Config struct {
 	Sealer      Sealer
 	Tell        Teller
 	Attachments Attachments // nil: their content is not shown to models
+	Artifacts   Artifacts   // nil: no deliverable can be made
 	Tools       Tools       // nil: no agent has tools
 	Retriever   Retriever   // nil: runs with evidence fail
 	Slots       Slots       // nil: no limit of running runs
@@ -57,6 +59,8 @@ const (
 	idle = 5 * time.Second
 	// createTimeout bounds the read of a manifest when a run begins.
 	createTimeout = 3 * time.Second
+	// maxRendering is how many deliverables a node renders at a time, one of each tenant.
+	maxRendering = 2
 	// defaultEscalateFraction is the value of service.md, Approval status.
 	defaultEscalateFraction = 0.5
 )
@@ -66,6 +70,8 @@ type kind struct {
 	cfg      Config
 	agents   *agents
 	speaking sync.Map // id.RunID to the *speech of its open model step
+	// rendering are the node's places for rendering deliverables.
+	rendering *turn.Places
 }
 
 // New is the kind run. Its effects last as long as a model's turn, so the host's
@@ -77,7 +83,7 @@ func New(cfg Config) durable.Kind[State] {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
-	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}}
+	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}, rendering: turn.New(maxRendering, 1)}
 	return durable.Kind[State]{
 		Name:    msg.KindRun,
 		Machine: Machine{Slots: cfg.Slots != nil},
@@ -92,7 +98,7 @@ func New(cfg Config) durable.Kind[State] {
 		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
 		Finishes: func(e durable.Effect) bool {
 			switch e.(type) {
-			case ModelCall, ToolCall, Retrieve:
+			case ModelCall, ToolCall, Retrieve, Deliver:
 				return true
 			}
 			return false
@@ -261,6 +267,8 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			if f.Kind == lifecycle.StepLLM && f.TokensIn+f.TokensOut > 0 {
 				w.Usage = append(w.Usage, usage(s, f, now))
 			}
+		case Made:
+			w.Rows = append(w.Rows, made(s, f.Artifact, now))
 		case Ended:
 			k.reportEnd(w, s, now)
 			k.wakeParent(w, s, now)

@@ -55,6 +55,7 @@ type world struct {
 	tools   *toolbox
 	vault   *vault.Vault
 	files   files
+	shelf   *shelf
 	node    *cluster.Node
 	tenant  id.TenantID
 	agent   id.AgentID
@@ -389,6 +390,9 @@ func (w *world) start() {
 	}
 	if w.tools != nil {
 		cfg.Tools = w.tools
+	}
+	if w.shelf != nil {
+		cfg.Artifacts = w.shelf
 	}
 	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit, MaxEffects: w.effects})
 	between := writerFunc(func(ctx context.Context, c *journal.Commit) error { // runs between the read and the commit of a decision

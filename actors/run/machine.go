@@ -1,8 +1,6 @@
 package run
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
@@ -53,6 +51,8 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		changed = c.toolAnswered(m)
 	case HandedOver:
 		changed = c.handedOver(m)
+	case Delivered:
+		changed = c.delivered(m)
 	case TimeUp:
 		changed = c.timeUp(m)
 	case msg.ApprovalsDecided, durable.Wake:
@@ -94,6 +94,9 @@ func (Machine) Owed(s State) []durable.Effect {
 		}
 		if len(s.Calls) > 0 && s.Agent != nil {
 			return owedCalls(&s)
+		}
+		if s.Delivers && s.Agent != nil {
+			return owedDelivery(&s)
 		}
 	}
 	return nil
@@ -212,6 +215,7 @@ func (c *change) activated() bool {
 	case c.overTime():
 	case len(c.s.Calls) > 0:
 		c.resumeCalls()
+	case c.s.Delivers: // the file is owed, and nothing else
 	default:
 		c.ask()
 	}
@@ -273,7 +277,7 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 		e.Status = lifecycle.StepFailed
 	}
 	again := len(r.Calls) == 0 && !c.s.AskedAgain && c.s.uncited(m.Verdict)
-	if len(r.Calls) > 0 || again {
+	if len(r.Calls) > 0 || again || deliverableOf(c.s.Input) != "" {
 		turn := r.Message()
 		e.History = &turn
 	}
@@ -295,10 +299,6 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 
 // finish ends the run with the verdict on the model's final text.
 func (c *change) finish(v *Verdict) {
-	if demand := undeliverable(c.s.Input); demand != "" {
-		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, demand)
-		return
-	}
 	switch {
 	case v == nil: // an unchecked text is no output
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
@@ -314,30 +314,7 @@ func (c *change) finish(v *Verdict) {
 		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, uncitedMessage)
 		return
 	}
-	now := c.now
-	c.s.Status, c.s.FinishedAt, c.s.Output = lifecycle.RunSucceeded, &now, showOutput(v.Answer)
-	c.seq()
-	c.fact(Ended{Reply: v.Answer.Text, Citations: v.Citations})
-}
-
-// undeliverable returns which demand of a message no answer of this run can meet: a file.
-// Empty: there is none.
-func undeliverable(input json.RawMessage) string {
-	if !bytes.Contains(input, []byte(`"options"`)) {
-		return ""
-	}
-	var in struct {
-		Options struct {
-			Deliverable string `json:"deliverable"`
-		} `json:"options"`
-	}
-	if json.Unmarshal(input, &in) != nil { // an input of another shape, as sent
-		return ""
-	}
-	if in.Options.Deliverable != "" {
-		return "The deliverable could not be made."
-	}
-	return ""
+	c.succeed(v)
 }
 
 func (c *change) modelFailed(m ModelFailed) bool {
@@ -428,6 +405,9 @@ func (c *change) effectFailed(key string) bool {
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 		return true
 	}
+	if c.s.Delivers && key == deliverKey {
+		return c.delivered(Delivered{})
+	}
 	return c.callFailed(key)
 }
 
@@ -436,6 +416,7 @@ func (c *change) end(status lifecycle.RunStatus, code lifecycle.Failure, message
 	if len(c.s.Calls) > 0 {
 		c.dropCalls()
 	}
+	c.s.Delivers, c.s.Final = false, nil
 	now := c.now
 	c.s.Status, c.s.FinishedAt, c.s.Error = status, &now, &Failure{Code: code, Message: message}
 	c.seq()

@@ -403,7 +403,7 @@ func TestOutput(t *testing.T) {
 		{"output_schema is not satisfied", `{"output_schema":{"type":"object"}}`, `"x"`, "[1]", ``, "", "output_schema"},
 		{"a guardrail redacts", `{"guardrails":{"output":[{"kind":"regex","pattern":"x+","action":"redact"}]}}`, `"x"`, "axxb", `{"text":"a[redacted]b"}`, "a[redacted]b", ""},
 		{"a guardrail blocks", `{"guardrails":{"output":[{"kind":"max_chars","value":2,"action":"block"}]}}`, `"x"`, "axxb", ``, "", "guardrails.output[0]"},
-		{"a deliverable that cannot be made", `{}`, `{"text":"q","options":{"deliverable":"xlsx"}}`, "x", ``, "", "deliverable"},
+		{"a deliverable of an unknown kind", `{}`, `{"text":"q","options":{"deliverable":"doc"}}`, "x", ``, "", "deliverable"},
 		{"other options", `{}`, `{"text":"q","options":{"tools":[]}}`, "x", `{"text":"x"}`, "x", ""},
 		{"evidence without a citation, asked before", `{}`, `{"text":"q","options":{"evidence":true}}`, "x", ``, "", "evidence"},
 		{"options of a one-off input of another shape", `{}`, `{"options":"evidence"}`, "x", `{"text":"x"}`, "x", ""},

@@ -44,6 +44,10 @@ type State struct {
 	Steps      int   // persisted steps
 	Kept
 
+	// Final is the accepted answer of a run that delivers. It belongs to the activation: nil
+	// after a load.
+	Final *Verdict
+
 	Open *OpenStep // the step of the run's own that has begun and not ended
 	// Calls are the calls of the current turn, in call order; none while the model
 	// is asked. After an activation the calls that ended before are not among them.
@@ -135,6 +139,8 @@ type Kept struct {
 	// Retrieved says that the search for evidence was made; AskedAgain that the model was asked
 	// for an answer with citations a second time.
 	Retrieved, AskedAgain bool
+	// Delivers says that the final text is accepted, and its file not stored yet.
+	Delivers bool
 }
 
 // kept is the codec of Kept, version 1.
@@ -149,6 +155,7 @@ type kept struct {
 
 	Retrieved  bool `json:"retrieved,omitempty"`
 	AskedAgain bool `json:"asked_again,omitempty"`
+	Delivers   bool `json:"delivers,omitempty"` // persistence/feed reads it
 }
 
 const keptVersion = 1
@@ -161,7 +168,7 @@ func (k Kept) Encode() []byte {
 	b, err := json.Marshal(kept{
 		V: keptVersion, Ready: k.Ready, RanMS: k.Ran.Milliseconds(), Retried: k.Retried,
 		Speaker: k.Speaker, Version: k.SpeakerVersion, Handoffs: k.Handoffs,
-		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain,
+		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain, Delivers: k.Delivers,
 	})
 	if err != nil {
 		panic(err) // plain fields always encode
@@ -188,7 +195,7 @@ func DecodeKept(b []byte) (Kept, error) {
 	return Kept{
 		Ready: k.Ready, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried,
 		Speaker: k.Speaker, SpeakerVersion: k.Version, Handoffs: k.Handoffs,
-		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain,
+		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain, Delivers: k.Delivers,
 	}, nil
 }
 

@@ -90,6 +90,7 @@ var examples = map[string][]string{
 	"svc runs get":           {"svc runs get 82fafa9c"},
 	"svc runs start":         {"svc runs start hello 'Where is my order?' --watch", `svc runs start hello --input '{"order":1001}'`},
 	"svc runs watch":         {"svc runs watch 82fafa9c"},
+	"svc runs artifacts":     {"svc runs artifacts 82fafa9c", "svc runs artifacts 82fafa9c --save ."},
 	"svc runs cancel":        {"svc runs cancel 82fafa9c"},
 	"svc serve":              {"svc serve", "SVC_ADDR=0.0.0.0:8080 SVC_DATABASE_URL=postgres://... svc serve"},
 	"svc status":             {"svc status"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,20 @@ func (a attachments) Start(ctx context.Context, tenant id.TenantID, attachment i
 		err = errors.Join(problem.Unavailable("Storage is not available now.", time.Second), err)
 	}
 	return b, err
+}
+
+// artifacts stores the files that runs make.
+type artifacts struct{ blobs *blob.Store }
+
+// Store leaves the file in doubt: a later sweep removes it if its row has not been committed. Every
+// error of the store is worth another try, while the run's time lasts.
+func (a artifacts) Store(ctx context.Context, tenant id.TenantID, artifact id.ArtifactID, content []byte) (sum [32]byte, err error) {
+	key := store.ArtifactFile(tenant, artifact)
+	if _, sum, err = a.blobs.Put(ctx, key, bytes.NewReader(content), int64(len(content))); err != nil {
+		return sum, errors.Join(problem.Unavailable("Storage is not available now.", time.Second), err)
+	}
+	a.blobs.Settle(key, false)
+	return sum, nil
 }
 
 // files joins the directory of files with the rows that name them.

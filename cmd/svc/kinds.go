@@ -79,7 +79,8 @@ func (s *service) addSweep(context.Context) error {
 
 func (s *service) addRuns(host durable.Config) {
 	runs := run.Config{Store: s.reads, Models: s.models, Live: s.hubs, Sealer: s.keys, Tell: s.node,
-		Attachments: attachments{s.blobs}, Tools: s.tools, Retriever: s.tools, EscalateFraction: s.c.Escalation, Hears: s.sent.hearers.Hears, Now: s.member.Now, Log: s.log}
+		Attachments: attachments{s.blobs}, Artifacts: artifacts{s.blobs}, Tools: s.tools, Retriever: s.tools, EscalateFraction: s.c.Escalation,
+		Hears: s.sent.hearers.Hears, Now: s.member.Now, Log: s.log}
 	if s.mesh != nil {
 		runs.Holder = durable.Holder(s.node, s.living)
 	}

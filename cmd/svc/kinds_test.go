@@ -20,6 +20,7 @@ import (
 var notSealed = map[string]string{
 	"api_keys.secret_hash":       "a hash",
 	"attachments.sha256":         "a hash",
+	"artifacts.sha256":           "a hash",
 	"runs.state":                 "what no column says: nothing secret",
 	"idempotency.digest":         "a hash",
 	"idempotency.fingerprint":    "a hash",

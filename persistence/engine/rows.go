@@ -24,9 +24,10 @@ var (
 	marks     = journal.Plain("run_marks", "run_id uuid, seq bigint")
 	messages  = journal.Plain("messages", "thread_id uuid, seq bigint")
 	approvals = journal.Actors("approvals", "id uuid")
+	artifacts = journal.Plain("artifacts", "id uuid")
 
 	// Tables lists them in the order of a flush.
-	Tables = []*journal.Table{threads, runs, steps, marks, messages, approvals}
+	Tables = []*journal.Table{threads, runs, steps, marks, messages, approvals, artifacts}
 )
 
 var (

@@ -80,7 +80,7 @@ func (s *Sweep) Running(ctx context.Context, tenant id.TenantID) ([]id.RunID, er
 }
 
 // PersonalRuns is the erasure of an end user's runs. One transaction deletes a run with its
-// steps, marks, approvals and timers and the deliveries about its end.
+// steps, marks, approvals, artifacts and timers and the deliveries about its end.
 var PersonalRuns = &Erasure{Table: "runs", Person: "person_id", Erase: eraseRuns}
 
 func eraseRuns(ctx context.Context, pool *pgxpool.Pool, people []Person, limit int, settled time.Duration) (int, error) {
@@ -89,7 +89,7 @@ func eraseRuns(ctx context.Context, pool *pgxpool.Pool, people []Person, limit i
 		if err != nil {
 			return err
 		}
-		return of.each(ctx, tx, "erase_approval_timers", "erase_run_timers", "erase_approvals", "erase_marks", "erase_steps", "erase_ended")
+		return of.each(ctx, tx, "erase_approval_timers", "erase_run_timers", "erase_approvals", "erase_marks", "erase_steps", "erase_artifacts", "erase_ended")
 	})
 }
 

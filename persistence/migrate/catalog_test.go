@@ -12,6 +12,7 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/agent"
+	"agentsvc/schemas/deliverable"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/tool"
@@ -47,6 +48,7 @@ var enums = map[string][]string{
 	"kb_documents_status_check":      texts(lifecycle.DocumentStatuses),
 	"knowledge_sources_kind_check":   texts(lifecycle.SourceKinds),
 	"knowledge_sources_status_check": texts(lifecycle.SourceStatuses),
+	"artifacts_kind_check":           texts(deliverable.Kinds),
 }
 
 func texts[T ~string](values []T) []string {

@@ -22,6 +22,7 @@ var (
 const (
 	attachmentFiles = "attachments"
 	documentFiles   = "documents"
+	artifactFiles   = "artifacts"
 )
 
 // AttachmentFile returns the key of an attachment's file.
@@ -32,6 +33,9 @@ func AttachmentFile(t id.TenantID, a id.AttachmentID) string {
 // DocumentFile returns the key of one content of a document of a knowledge base.
 func DocumentFile(t id.TenantID, f id.FileID) string { return fileKey(documentFiles, t, f.UUID) }
 
+// ArtifactFile returns the key of the file of a run's artifact.
+func ArtifactFile(t id.TenantID, a id.ArtifactID) string { return fileKey(artifactFiles, t, a.UUID) }
+
 func fileKey(of string, t id.TenantID, u id.UUID) string {
 	return of + "/" + t.String() + "/" + u.String()
 }
@@ -39,7 +43,7 @@ func fileKey(of string, t id.TenantID, u id.UUID) string {
 // readFileKey parses such a key.
 func readFileKey(key string) (of string, t, u id.UUID, ok bool) {
 	parts := strings.Split(key, "/")
-	if len(parts) != 3 || parts[0] != attachmentFiles && parts[0] != documentFiles {
+	if len(parts) != 3 || parts[0] != attachmentFiles && parts[0] != documentFiles && parts[0] != artifactFiles {
 		return "", t, u, false
 	}
 	t, err := id.Parse(parts[1])

@@ -18,7 +18,7 @@ func TestFilesWithoutARow(t *testing.T) {
 	f := NewFiles(pool)
 	orphan, foreign := AttachmentFile(tenant, id.AttachmentID{UUID: id.NewAnywhere()}), AttachmentFile(other, a)
 	got, err := f.Orphans(t.Context(), []string{AttachmentFile(tenant, a), orphan, foreign, AttachmentFile(strange, a),
-		"attachments/x/y", "attachments/" + tenant.String(), "artifacts/" + tenant.String() + "/" + a.String()})
+		"attachments/x/y", "attachments/" + tenant.String(), "pictures/" + tenant.String() + "/" + a.String()})
 	slices.Sort(got)
 	want := []string{orphan, foreign}
 	slices.Sort(want)

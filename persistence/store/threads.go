@@ -192,6 +192,26 @@ func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]
 	return out, err
 }
 
+// Artifacts returns the files that a run made, newest first.
+func (v View) Artifacts(ctx context.Context, r id.RunID, at id.ArtifactID, limit int) ([]api.Artifact, error) {
+	from, n := before(at.UUID, limit)
+	return listed[api.Artifact](ctx, v, "artifacts", v.tenant, r, from, n)
+}
+
+// HasRun is NOT_FOUND if there is no such run.
+func (v View) HasRun(ctx context.Context, r id.RunID) error {
+	rows, err := scalars[id.RunID](ctx, v, "run_exists", v.tenant, r)
+	if err == nil && len(rows) == 0 {
+		err = problem.NotFound("run")
+	}
+	return err
+}
+
+// Artifact returns the metadata of a file that a run made.
+func (v View) Artifact(ctx context.Context, r id.RunID, a id.ArtifactID) (*api.Artifact, error) {
+	return found[api.Artifact]("artifact")(one[api.Artifact](ctx, v, "artifact", v.tenant, r, a))
+}
+
 // RunAndSteps returns a run with its steps after the step after, in order, as of one moment;
 // -1 means all.
 func (v View) RunAndSteps(ctx context.Context, r id.RunID, after int) (*api.Run, []api.Step, error) {

@@ -40,6 +40,16 @@ type Attachment struct {
 	CreatedAt time.Time       `json:"created_at" doc:"UTC."`
 }
 
+// Artifact is a file that a run made of its final text.
+type Artifact struct {
+	ID        id.ArtifactID `json:"id" doc:"The id, a version 7 UUID."`
+	Kind      string        `json:"kind" enum:"xlsx,pptx,html" doc:"What the message asked for."`
+	Name      string        `json:"name" doc:"The file's name, made of the first heading; it ends in the kind."`
+	MediaType string        `json:"media_type" doc:"That of the kind."`
+	SizeBytes int64         `json:"size" doc:"Bytes."`
+	CreatedAt time.Time     `json:"created_at" doc:"UTC."`
+}
+
 // Message is one message of a thread.
 type Message struct {
 	ID          id.MessageID         `json:"id" doc:"The id, a version 7 UUID."`
@@ -58,7 +68,7 @@ type MessagePost struct {
 	AttachmentIDs []id.AttachmentID `json:"attachment_ids,omitempty" maxItems:"8" doc:"Ids of stored files."`
 	Autonomy      string            `json:"autonomy,omitempty" enum:"require_approval" doc:"every tool call asks for an approval"`
 	Evidence      *bool             `json:"evidence,omitempty" doc:"only true: the answer must cite the agent's knowledge bases"`
-	Deliverable   string            `json:"deliverable,omitempty" enum:"xlsx,pptx,html" doc:"not available in this deployment yet"`
+	Deliverable   string            `json:"deliverable,omitempty" enum:"xlsx,pptx,html" doc:"also renders the answer as a file, an artifact of the run"`
 	Tools         *[]string         `json:"tools,omitempty" maxItems:"100" doc:"narrows the granted tools; empty: none"`
 }
 

@@ -28,6 +28,7 @@ var (
 	sampleMessageID    = id.MessageID{UUID: sample(4)}
 	sampleKeyID        = id.KeyID{UUID: sample(5)}
 	sampleAttachmentID = id.AttachmentID{UUID: sample(6)}
+	sampleArtifactID   = id.ArtifactID{UUID: sample(15)}
 	sampleApprovalID   = id.ApprovalID{UUID: sample(7)}
 
 	sampleTime = time.Date(2026, 3, 2, 9, 30, 0, 0, time.UTC)
@@ -44,6 +45,8 @@ var (
 		CreatedAt: sampleTime, PublishedAt: &sampleEnd}
 	sampleProvider = api.ModelProvider{ID: id.ProviderID{UUID: sample(9)}, Slug: "local", Kind: "openai", BaseURL: "https://models.example.com/v1", HasCredentials: true,
 		Prices: map[string]api.Price{"large": {InputPerMTok: 2.5, OutputPerMTok: 10}}, CreatedAt: sampleTime, UpdatedAt: sampleTime}
+	sampleArtifact = api.Artifact{ID: sampleArtifactID, Kind: "xlsx", Name: "Revenue-by-region.xlsx",
+		MediaType: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", SizeBytes: 7912, CreatedAt: sampleEnd}
 	sampleAttachment = api.Attachment{ID: sampleAttachmentID, Name: "receipt.pdf", MediaType: "application/pdf", SizeBytes: 48213, CreatedAt: sampleTime}
 	sampleThread     = api.Thread{ID: sampleThreadID, AgentID: sampleAgentID, Title: ptr("Order 1001"), CreatedBy: "apikey:" + sampleKeyID.String(),
 		CreatedAt: sampleTime, UpdatedAt: sampleTime}
@@ -89,6 +92,8 @@ func describe(t *edge.Table) {
 	edge.Doc[api.ProviderCredentials](t, "Credentials of a model provider.")
 	edge.Doc[api.Price](t, "US dollars for a million tokens.")
 	edge.Doc[api.Attachment](t, "A stored file.")
+	edge.Doc[api.Artifact](t, "A file that a run made.")
+	edge.Doc[api.Whole[api.Artifact]](t, "The files that a run made: all of them, or a page.")
 	edge.Doc[api.Thread](t, "A conversation with an agent.")
 	edge.Doc[api.ThreadCreate](t, "A conversation to start.")
 	edge.Doc[api.ThreadCreated](t, "A new conversation.")

@@ -104,7 +104,6 @@ func TestRoutes(t *testing.T) {
 		{"autonomy tightens", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "autonomy": "require_approval"}`, 202, "", "", ""},
 		{"autonomy never widens", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "autonomy": "full"}`, 400, "VALIDATION", "autonomy", ""},
 		{"evidence is only true", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "evidence": false}`, 400, "VALIDATION", "evidence: can only be true", ""},
-		{"a deliverable is not there yet", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "deliverable": "xlsx"}`, 400, "VALIDATION", "deliverable: is not available in this deployment yet", ""},
 		{"a deliverable of an unknown kind", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "deliverable": "docx"}`, 400, "VALIDATION", "deliverable", ""},
 		{"no tools", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "tools": []}`, 202, "", "", ""},
 		{"builtin tools", "POST", "/v1/threads/{thread}/messages", `{"content": "x", "tools": ["kb.search", "builtin:kb.search", "handoff", "builtin:handoff", "*"]}`, 202, "", "", ""},

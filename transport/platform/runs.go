@@ -35,6 +35,16 @@ type readRun struct {
 	Cursor string   `query:"cursor" maxLength:"512" doc:"next_cursor of the answer before: the steps go on behind it"`
 }
 
+type listArtifacts struct {
+	ID id.RunID `path:"id"`
+	api.Page
+}
+
+type oneArtifact struct {
+	ID       id.RunID      `path:"id"`
+	Artifact id.ArtifactID `path:"artifactId"`
+}
+
 type watchRun struct {
 	ID          id.RunID `path:"id"`
 	Since       *float64 `query:"since" doc:"the last step idx that was seen; default -1"`
@@ -55,6 +65,11 @@ func (p *Platform) runRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/runs/{id}/cancel", ID: "cancelRun", Answer: api.RunStatus{RunID: sampleRunID, Status: lifecycle.RunCancelled},
 		Summary:     "Cancel a run",
 		Description: "Returns the run's status now; for a run that had already ended, its final status.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.cancelRun)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}/artifacts", ID: "listArtifacts", Answer: api.All([]api.Artifact{sampleArtifact}),
+		Summary: "List a run's files", Description: "The files that the run made for the deliverable of its message. They are there once the run has succeeded.",
+		Tag: tag, Role: lifecycle.RoleMember}, p.listArtifacts)
+	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}/artifacts/{artifactId}", ID: "downloadArtifact", Summary: "Download a run's file",
+		Tag: tag, Role: lifecycle.RoleMember}, p.downloadArtifact)
 	edge.HandleStream(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}/events", ID: "watchRun", Summary: "Follow a run",
 		Description: "The stream ends after the terminal frame. A client that reconnects sends the last id it saw as Last-Event-ID.", Tag: tag, Role: lifecycle.RoleMember,
 		Frames: frames}, p.watchRun)
@@ -113,6 +128,28 @@ func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *readRun) (*ap
 		out.CutSteps()
 	}
 	return out, nil
+}
+
+func (p *Platform) listArtifacts(ctx context.Context, c *edge.Caller, in *listArtifacts) (*api.Whole[api.Artifact], error) {
+	v := p.Store.View(c.Tenant)
+	if err := v.HasRun(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	return whole(ctx, v, in.Page, "artifacts", id.ArtifactID{}, 0, func(v store.View, ctx context.Context, at id.ArtifactID, limit int) ([]api.Artifact, error) {
+		return v.Artifacts(ctx, in.ID, at, limit)
+	}, func(a api.Artifact) id.ArtifactID { return a.ID })
+}
+
+func (p *Platform) downloadArtifact(ctx context.Context, c *edge.Caller, in *oneArtifact) (*edge.Download, error) {
+	a, err := p.Store.View(c.Tenant).Artifact(ctx, in.ID, in.Artifact)
+	if err != nil {
+		return nil, err
+	}
+	body, size, err := p.Files.Open(ctx, store.ArtifactFile(c.Tenant, a.ID))
+	if err != nil {
+		return nil, err
+	}
+	return &edge.Download{Name: a.Name, MediaType: a.MediaType, Size: size, Body: body}, nil
 }
 
 func (p *Platform) cancelRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunStatus, error) {

@@ -109,9 +109,10 @@ func (p *Platform) listMessages(ctx context.Context, c *edge.Caller, in *listMes
 
 // options are the per-message options in the form of the run's input.
 type options struct {
-	Autonomy string    `json:"autonomy,omitempty"`
-	Evidence bool      `json:"evidence,omitempty"`
-	Tools    *[]string `json:"tools,omitempty"`
+	Autonomy    string    `json:"autonomy,omitempty"`
+	Evidence    bool      `json:"evidence,omitempty"`
+	Deliverable string    `json:"deliverable,omitempty"`
+	Tools       *[]string `json:"tools,omitempty"`
 }
 
 // turn is the input of a run that answers a message (open-parts.md, Threads, runs).
@@ -129,9 +130,6 @@ func checkMessage(b *api.MessagePost) error {
 	}
 	if b.Evidence != nil && !*b.Evidence {
 		bad = append(bad, problem.Field{Path: "evidence", Message: "can only be true"})
-	}
-	if b.Deliverable != "" {
-		bad = append(bad, problem.Field{Path: "deliverable", Message: "is not available in this deployment yet"})
 	}
 	if len(bad) > 0 {
 		return problem.Validation(bad...)
@@ -188,8 +186,8 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 			input.AttachmentIDs = append(input.AttachmentIDs, f.ID)
 		}
 	}
-	if b.Autonomy != "" || b.Evidence != nil || b.Tools != nil {
-		input.Options = &options{b.Autonomy, b.Evidence != nil, b.Tools}
+	if b.Autonomy != "" || b.Evidence != nil || b.Deliverable != "" || b.Tools != nil {
+		input.Options = &options{b.Autonomy, b.Evidence != nil, b.Deliverable, b.Tools}
 	}
 	var err error
 	if say.Input, err = json.Marshal(input); err != nil {

@@ -20,7 +20,9 @@ import (
 // the message meets with which a visitor's thread begins: who insists under his
 // Idempotency-Key is answered one thread and one run, and there are no others.
 func TestCrashOfAConversationThatBegins(t *testing.T) {
-	names := slices.DeleteFunc(failpoints(t), func(name string) bool { return gatedPoint(name) || evidencePoint(name) || flowPoint(name) || webhookPoint(name) })
+	names := slices.DeleteFunc(failpoints(t), func(name string) bool {
+		return gatedPoint(name) || evidencePoint(name) || flowPoint(name) || webhookPoint(name)
+	})
 	if len(names) < 3 {
 		t.Fatalf("only %v are declared: the test is void", names)
 	}

@@ -36,7 +36,7 @@ type runError struct{ Code, Message string }
 func runsCommand() *cobra.Command {
 	cmd := cli.Group("runs", "start, list, read, follow and cancel runs")
 	cmd.Long = idHelp
-	cmd.AddCommand(runsListCommand(), onOne(runKind, "get", "one run with its steps", show), runsStartCommand(), runsWatchCommand(), runsCancelCommand())
+	cmd.AddCommand(runsListCommand(), onOne(runKind, "get", "one run with its steps", show), runsStartCommand(), runsWatchCommand(), runsCancelCommand(), runsArtifactsCommand())
 	return cmd
 }
 

@@ -4,7 +4,8 @@
 -- name: doctor_running_without_step
 SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
 WHERE r.finished_at IS NULL AND r.status = 'running' AND r.workflow_id IS NULL
-  AND NOT EXISTS (SELECT FROM run_steps s WHERE s.tenant_id = r.tenant_id AND s.run_id = r.id AND s.status IN ('running', 'waiting'));
+  AND NOT EXISTS (SELECT FROM run_steps s WHERE s.tenant_id = r.tenant_id AND s.run_id = r.id AND s.status IN ('running', 'waiting'))
+  AND position('"delivers":true'::bytea IN coalesce(r.state, ''::bytea)) = 0; -- its file is being made
 
 -- name: doctor_ended_with_open_step
 SELECT count(DISTINCT r.id), coalesce(min(r.id::text), '') FROM runs r

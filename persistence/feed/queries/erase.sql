@@ -70,6 +70,9 @@ DELETE FROM run_marks m USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id
 -- name: erase_steps
 DELETE FROM run_steps s USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id) WHERE s.tenant_id = r.tenant_id AND s.run_id = r.id;
 
+-- name: erase_artifacts
+DELETE FROM artifacts a USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id) WHERE a.tenant_id = r.tenant_id AND a.run_id = r.id;
+
 -- name: erase_ended
 DELETE FROM runs r USING unnest($1::uuid[], $2::uuid[]) AS e (tenant_id, id) WHERE r.tenant_id = e.tenant_id AND r.id = e.id;
 

@@ -9,6 +9,7 @@ SELECT u.kind, u.tenant_id, u.id FROM unnest($1::text[], $2::uuid[], $3::uuid[])
 WHERE EXISTS (SELECT FROM tenants t WHERE t.id = u.tenant_id)
   AND NOT EXISTS (SELECT FROM attachments a WHERE a.tenant_id = u.tenant_id AND a.id = u.id AND u.kind = 'attachments')
   AND NOT EXISTS (SELECT FROM kb_documents d WHERE d.tenant_id = u.tenant_id AND d.file = u.id AND u.kind = 'documents')
+  AND NOT EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = u.tenant_id AND a.id = u.id AND u.kind = 'artifacts')
 
 -- name: file_sums
 SELECT u.kind, a.tenant_id, a.id, a.sha256 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
@@ -16,3 +17,6 @@ JOIN attachments a ON a.tenant_id = u.tenant_id AND a.id = u.id AND u.kind = 'at
 UNION ALL
 SELECT u.kind, d.tenant_id, d.file, d.sha256 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
 JOIN kb_documents d ON d.tenant_id = u.tenant_id AND d.file = u.id AND u.kind = 'documents'
+UNION ALL
+SELECT u.kind, f.tenant_id, f.id, f.sha256 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
+JOIN artifacts f ON f.tenant_id = u.tenant_id AND f.id = u.id AND u.kind = 'artifacts'

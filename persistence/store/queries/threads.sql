@@ -40,6 +40,15 @@ SELECT id, status, agent_id, agent_version, workflow_id, thread_id, parent_run_i
   origin_kind, origin_id, end_user_id, tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at FROM runs
 WHERE tenant_id = $1 AND id = $2
 
+-- name: run_exists
+SELECT id FROM runs WHERE tenant_id = $1 AND id = $2
+
+-- name: artifacts
+SELECT id, kind, name, media_type, size_bytes, created_at FROM artifacts WHERE tenant_id = $1 AND run_id = $2 AND id < $3 ORDER BY id DESC LIMIT $4
+
+-- name: artifact
+SELECT id, kind, name, media_type, size_bytes, created_at FROM artifacts WHERE tenant_id = $1 AND run_id = $2 AND id = $3
+
 -- name: steps
 SELECT idx, kind, name, status, input, output, tokens_in, tokens_out, cost_usd, started_at, finished_at FROM run_steps
 WHERE tenant_id = $1 AND run_id = $2 AND idx > $3 ORDER BY idx
