@@ -18,9 +18,8 @@ const (
 	Max = 200
 )
 
-// Parameters of new hashes: 64 MiB, 2 passes, 1 lane (about 50 ms of one core).
+// Parameters of new hashes: memoryKiB (64 MiB), 2 passes, 1 lane (about 50 ms of one core).
 const (
-	memoryKiB = 64 << 10
 	passes    = 2
 	lanes     = 1
 	saltBytes = 16

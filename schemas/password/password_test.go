@@ -1,6 +1,7 @@
 package password
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -23,7 +24,7 @@ func TestHashMatchesItsPasswordOnly(t *testing.T) {
 func TestMatchesRefusesWhatIsNoHashOfOurs(t *testing.T) {
 	h := Hash("correct horse battery")
 	for _, bad := range []string{"", "plain", strings.Replace(h, "argon2id", "argon2i", 1), strings.Replace(h, "v=19", "v=16", 1),
-		strings.Replace(h, "m=65536", "m=99999999", 1), strings.Replace(h, "t=2", "t=0", 1), strings.Replace(h, "p=1", "p=300", 1), h[:len(h)-4], h + "$x"} {
+		strings.Replace(h, fmt.Sprintf("m=%d", memoryKiB), "m=99999999", 1), strings.Replace(h, "t=2", "t=0", 1), strings.Replace(h, "p=1", "p=300", 1), h[:len(h)-4], h + "$x"} {
 		if Matches(bad, "correct horse battery") {
 			t.Errorf("%q matches", bad)
 		}

@@ -393,9 +393,9 @@ A complaint starts the workflow, which asks a person before it pays back more th
   RUN=$(curl -sS %s -H "X-Svc-Signature-256: sha256=$(printf %%s "$BODY" | openssl dgst -sha256 -hmac %s -r | cut -d' ' -f1)" --data-binary "$BODY" | grep -oE '[0-9a-f-]{36}')
   %s runs watch $RUN
 
-Ask the guides, which answer with citations:  %s chat %s --evidence
 Or talk to it:  %s chat %s
+Or to the guides, which answer with citations:  %s chat %s --evidence
 %s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), guideAgent, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
-		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], guideAgent, os.Args[0], sampleAgent, more)
+		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], sampleAgent, os.Args[0], guideAgent, more)
 	return err
 }

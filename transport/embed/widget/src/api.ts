@@ -23,6 +23,7 @@ export interface DisplayConfig {
   show_history?: boolean;
   show_tool_activity?: boolean;
   contact_url?: string;
+  show_sources?: boolean;
 }
 
 export interface Config {
@@ -47,10 +48,21 @@ export interface Sent {
   message_id: string;
 }
 
+/** A chunk of a document that an answer cites. */
+export interface Citation {
+  document_id: string;
+  document_name: string;
+  uri: string | null;
+  position: number;
+  cite: string;
+}
+
 export interface Message {
   id: string;
   role: "user" | "assistant";
   content: string;
+  /** Only where the key's config has show_sources. */
+  citations?: Citation[];
   run_id: string | null;
   created_at: string;
 }

@@ -1,7 +1,7 @@
 // One conversation: what was said, what is being said, and what the browser
 // remembers of it. Knows nothing of the page; ui.ts shows it.
 
-import { ApiError, type History, type Page, type Thread } from "./api";
+import { ApiError, type Citation, type History, type Page, type Thread } from "./api";
 import { unique, type Client } from "./client";
 import { Reply } from "./reply";
 
@@ -10,6 +10,8 @@ export interface Turn {
   readonly id: string; // its own; for what a visitor sends the idempotency key, too
   readonly role: "user" | "assistant";
   text: string;
+  /** The documents that it cites. */
+  sources?: Citation[] | undefined;
   at: number;
   /** sending and unsent are a visitor's, live is a reply's. */
   state: "sending" | "unsent" | "live" | "done" | "failed";
@@ -349,13 +351,21 @@ export class Chat {
       this.#emit("message", { role: "assistant", text: turn.text, threadId, runId });
     } else if (turn.phase === "failed" && turn.code !== "CANCELLED") this.#report(turn.code, "the run failed", runId);
     if (this.#missed) this.#elsewhere();
+    // Only the history says what a streamed answer cites.
+    if (turn.phase === "completed" && turn.text.includes("[kb:"))
+      this.#client.history(threadId, signal).then((h) => {
+        this.#adopt(turn, runId, h);
+        this.#view.update(turn);
+      }, () => 0);
   }
 
   /** adopt ends a reply by a history that it is in. */
   #adopt(turn: Turn, runId: string, history: History): void {
     turn.state = "done";
     turn.phase = "completed";
-    turn.text = history.items.find((m) => m.role === "assistant" && m.run_id === runId)!.content;
+    const m = history.items.find((m) => m.role === "assistant" && m.run_id === runId)!;
+    turn.text = m.content;
+    turn.sources = m.citations;
   }
 
   /** stop cancels the reply that is under way. */
@@ -463,6 +473,7 @@ export class Chat {
       const answered = history.items.map((m) => m.role).lastIndexOf("assistant");
       this.#turns = history.items.flatMap((m, i) => {
         const turn = make(m.role === "user" ? m.role : "assistant", m.content, "done", Date.parse(m.created_at));
+        turn.sources = m.citations;
         return i > answered && i >= history.items.length - OWED && m.run_id ? [turn, this.#reply(m.run_id)] : [turn];
       });
       this.#turns.push(...unsent);

@@ -324,6 +324,11 @@ export class UI implements View {
       update();
       return { el, update };
     }
+    for (const s of new Map(turn.sources?.map((s) => [s.document_id, s])).values()) {
+      const name = visible(s.document_name);
+      const href = target(s.uri ?? "");
+      el.append(h("div", { class: "note" }, href ? away(href, "", name) : name));
+    }
     const note =
       turn.state === "unsent" ? t[T.Unsent] : turn.state === "failed" ? explain(turn.code, t) : !mine && !turn.text.trim() ? t[T.Silent] : "";
     if (note) {
@@ -341,7 +346,7 @@ export class UI implements View {
       "div",
       { class: "meta" },
       valid && h("time", { datetime: at.toISOString(), title: this.#date(at, { dateStyle: "full", timeStyle: "short" }) }, this.#date(at, { timeStyle: "short" })),
-      turn.role === "assistant" && turn.text.trim() ? copier(this.#t, () => turn.text, this.#say) : null,
+      turn.role === "assistant" && turn.text.trim() ? copier(this.#t, () => clean(turn.text), this.#say) : null,
     );
   }
 

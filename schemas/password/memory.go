@@ -1,0 +1,5 @@
+//go:build !race
+
+package password
+
+const memoryKiB = 64 << 10
