@@ -53,6 +53,8 @@ func TestListsHaveASize(t *testing.T) {
 	w.clone("run_steps", "x.run_id = '"+run+"'", 10, `(jsonb_build_object('idx', n) || `+big("output")+`)`)
 	_, err = w.admin.Exec(t.Context(), "INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) VALUES ($1, $2, 1, gen_random_uuid(), 'user', 'first', now())", w.a.tenant, w.a.thread)
 	w.must(err)
+	_, err = w.admin.Exec(t.Context(), "INSERT INTO artifacts (tenant_id, id, run_id, kind, name, media_type, size_bytes, sha256, created_at) VALUES ($1, gen_random_uuid(), $2, 'html', 'first', 'text/html', 1, '', now())", w.a.tenant, w.a.run)
+	w.must(err)
 	w.tools.with(func(f *tools) {
 		for i := range 9 {
 			f.offers = append(f.offers, tool.Offer{Spec: tool.Spec{Source: tool.MCP, Owner: "o", Name: fmt.Sprint("t", i), Schema: json.RawMessage(`{"description":"` + strings.Repeat("x", 1<<20) + `"}`)}})
@@ -69,6 +71,7 @@ func TestListsHaveASize(t *testing.T) {
 		"listMessages":          {path: "/v1/threads/{thread}/messages", table: "messages", like: "x.seq = 1", n: 8, set: `jsonb_build_object('seq', n + 1, 'content', repeat('<', 120000))`},
 		"listRuns":              {path: "/v1/runs", table: "runs", like: own(w.a.run), n: 8, set: big("input")},
 		"getRun":                {path: "/v1/runs/" + run, key: "idx", items: "steps"},
+		"listArtifacts":         {path: "/v1/runs/" + run + "/artifacts", table: "artifacts", like: "x.name = 'first'", n: 8, set: `jsonb_build_object('name', repeat('x', 700000))`},
 		"listMcpServers":        {path: "/v1/mcp-servers", table: "mcp_servers", like: own(w.a.server), n: 8, set: `(jsonb_build_object('slug', 's' || n) || ` + big("meta") + `)`},
 		"listConnections":       {path: "/v1/connections", table: "connections", like: own(w.a.connection), n: 8, set: big("credential_meta")},
 		"listToolGrants":        {path: "/v1/tool-grants", table: "tool_grants", like: own(w.a.grant), n: 120, set: `'{}'`},

@@ -16,7 +16,8 @@ func TestCrashBetweenAFileAndItsRow(t *testing.T) {
 	n := newNode(t)
 	n.start()
 	c := n.tenant("crash")
-	thread := c.thread(t, t.Context(), c.publish(t, "Reports", simulatedModel))
+	before := within(t, time.Minute)
+	thread := c.thread(t, before, c.reader(t, false, c.library(t, before, "sales.txt", "The report of the year: sales grew.")))
 	n.kill()
 	n.launch("SVC_FAILPOINT=run.deliverable_stored:1")
 	if err := n.ready(time.Minute); err != nil {
@@ -27,7 +28,7 @@ func TestCrashBetweenAFileAndItsRow(t *testing.T) {
 		RunID string `json:"run_id"`
 	}
 	end := n.ended()
-	c.ask(t, ctx, 202, "POST", "/v1/threads/"+thread+"/messages", object{"content": "/say # Report", "deliverable": "html"}, &posted)
+	c.ask(t, ctx, 202, "POST", "/v1/threads/"+thread+"/messages", object{"content": "/cite # Report", "deliverable": "html", "evidence": true}, &posted)
 	select {
 	case <-end:
 	case <-ctx.Done():
@@ -38,7 +39,7 @@ func TestCrashBetweenAFileAndItsRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := c.poll(t, ctx, posted.RunID, "")
-	if r.Run.Status != "succeeded" || len(r.Steps) != 1 {
+	if r.Run.Status != "succeeded" || len(r.Steps) != 2 { // the search, and one turn
 		t.Errorf("%+v with %d steps", r.Run, len(r.Steps))
 	}
 	var list struct{ Items []struct{ ID string } }
@@ -47,4 +48,20 @@ func TestCrashBetweenAFileAndItsRow(t *testing.T) {
 		t.Fatalf("%d artifacts", len(list.Items))
 	}
 	c.ask(t, ctx, 200, "GET", "/v1/runs/"+posted.RunID+"/artifacts/"+list.Items[0].ID, nil, nil)
+	var messages struct {
+		Items []struct {
+			Role      string
+			Citations []citation
+		}
+	}
+	c.ask(t, ctx, 200, "GET", "/v1/threads/"+thread+"/messages", nil, &messages)
+	cited := 0
+	for _, m := range messages.Items {
+		if m.Role == "assistant" {
+			cited += len(m.Citations)
+		}
+	}
+	if cited != 1 {
+		t.Errorf("the answer has %d citations", cited)
+	}
 }
