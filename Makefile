@@ -51,12 +51,12 @@ fuzz-short: ## each fuzz target 5,000 times
 	@bash .ci/fuzz 5000x
 
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
-	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 15m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
+	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 25m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
 	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Documents|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
 
-planted: ## each law of the storms finds a planted fault, and the defects of make storm still fit the code (two minutes)
+planted: ## each law of the storms finds a planted fault, and the defects of make storm still fit the code (four minutes)
 	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(PlantedFaults|DefectsApply)$$' ./cmd/svc/blackbox
 
 storm: ## the same and defects that are planted, twenty rolling restarts, and 300 kills, with Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)

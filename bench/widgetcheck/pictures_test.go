@@ -17,7 +17,7 @@ func TestPictures(t *testing.T) {
 		"starter_prompts": []string{"Where is my order?", "How do I return something?", "Which tent for four?"},
 		"disclaimer":      "Answers are written by a machine and may be wrong."}}
 	agent := object{"name": "Fernweh", "manifest": object{"model": object{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a shop.",
-		"tools": object{"mcp": []any{object{"server": "demo"}}}}}
+		"tools": object{"mcp": []any{object{"server": "demo"}}}, "hitl": object{"rules": []any{object{"tool": "orders.refund"}}}}}
 	const page = `<style>
 :root{color-scheme:light dark}
 body{margin:0;font:16px/1.6 "Liberation Sans",sans-serif;background:light-dark(#faf8f4,#14130f);color:light-dark(#2b2a27,#e9e6df)}

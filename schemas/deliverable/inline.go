@@ -52,7 +52,7 @@ func inline(src string) []span {
 func (b *block) plain() string { return plainText(b.text) }
 
 func plainText(src string) string {
-	if strings.IndexAny(src, "\\`*_~[!<&:\n") < 0 {
+	if !strings.ContainsAny(src, "\\`*_~[!<&:\n") {
 		return src
 	}
 	var b strings.Builder
