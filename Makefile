@@ -54,7 +54,7 @@ crash: ## kill -9 at every commit boundary and at random under load, against a r
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 25m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
-	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Documents|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
+	$(GO) test -tags storm -count=1 -timeout 20m -run 'TestCluster(OfOne|Bulk|Documents|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
 
 planted: ## each law of the storms finds a planted fault, and the defects of make storm still fit the code (four minutes)
 	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(PlantedFaults|DefectsApply)$$' ./cmd/svc/blackbox
@@ -72,7 +72,7 @@ widgetcheck: ## types and unit tests of the chat widget (needs node and npm)
 	cd transport/embed/widget && npm ci --no-fund --no-audit --silent && npm run -s check && npm run -s test
 
 browsercheck: build ## the chat widget as its visitors have it, in a real browser (needs node, npm and chromium-headless-shell)
-	cd bench/widgetcheck && $(GO) test -count=1 -timeout 6m ./...
+	cd bench/widgetcheck && $(GO) test -count=1 -timeout 10m ./...
 
 conformance: ## a real third-party tool server and the client scenarios of the protocol's own conformance tool (needs node and npm)
 	$(GO) test -tags npm -count=1 ./transport/mcp/conformance
