@@ -222,7 +222,8 @@ func (c *change) activated() bool {
 	return true
 }
 
-// ask begins a model step, or the search that evidence asks for before the first one, unless the run is leaving: the next activation finds it running
+// ask begins a model step, or the search that evidence asks for before the first one, unless
+// the run is leaving: the next activation finds it running
 // with no open step, and asks.
 func (c *change) ask() {
 	if c.s.Agent == nil {
