@@ -222,6 +222,18 @@ func (c *cluster) initdb(ctx context.Context, bin binaries, dir, locale string) 
 		"--no-sync", "--locale="+locale, "-E", "UTF8").CombinedOutput()
 }
 
+// accepts reports whether the server with the process id pid says in its lock file that it accepts connections.
+// pg_ctl reads the same line.
+func (c *cluster) accepts(pid int) bool {
+	file, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	lines := strings.Split(string(file), "\n")
+	const status = 7
+	return len(lines) > status && lines[0] == strconv.Itoa(pid) && strings.TrimSpace(lines[status]) == "ready"
+}
+
 // makeDir creates a directory that only the server's user (and root) may enter.
 func (c *cluster) makeDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)

@@ -256,15 +256,18 @@ func (c *cluster) server() (*Server, error) {
 	return &Server{url: dsn(login, database), adminURL: dsn(admin, "postgres"), cluster: c}, nil
 }
 
-// awaitReady returns when the service's login can connect.
+// awaitReady returns when the service's login can connect. It does not try before the server says that it
+// accepts connections: each attempt costs the server a process, and recovery its time.
 func (s *Server) awaitReady(ctx context.Context) error {
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		err := s.bootstrap(ctx)
-		if err == nil {
-			s.proc.markReady()
-			return nil
+		err := errors.New("it does not accept connections yet")
+		if s.cluster.accepts(s.proc.currentPid()) {
+			if err = s.bootstrap(ctx); err == nil {
+				s.proc.markReady()
+				return nil
+			}
 		}
 		select {
 		case <-s.proc.done:

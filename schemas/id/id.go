@@ -46,6 +46,7 @@ type (
 	GrantID      struct{ UUID }
 	PolicyID     struct{ UUID } // an approval policy
 	SkillID      struct{ UUID } // a browser skill
+	SkillRunID   struct{ UUID } // one run of a browser skill
 	SessionID    struct{ UUID }
 	LinkID       struct{ UUID } // a one-time login link
 	EndUserID    struct{ UUID }

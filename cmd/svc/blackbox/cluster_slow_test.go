@@ -205,7 +205,7 @@ func TestADrainedNodeFinishesItsCalls(t *testing.T) {
 	}
 	ends := begins(leaver, "cancelled")
 	s.calling(ctx, 2*(many+1))
-	talks, err := o.begins(ctx, leaver, "/delay 20ms\n/tokens 300\n/say over", "talks")
+	talks, err := o.begins(ctx, leaver, "/delay 20ms\n/tokens 1000\n/say over", "talks")
 	if err != nil {
 		t.Fatal(err)
 	}

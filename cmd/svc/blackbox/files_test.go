@@ -332,8 +332,8 @@ func TestKilledUnderUploads(t *testing.T) {
 func TestNodesShareABucket(t *testing.T) {
 	t.Parallel()
 	server := blobtest.New(t)
-	ctx := within(t, 2*time.Minute)
 	b := newBed(t, 3, time.Second, inBucket(server.Addr)...)
+	ctx := within(t, 2*time.Minute)
 	for _, m := range b.nodes {
 		m.env = append(m.env, "SVC_DATA_DIR="+dataDir(t))
 	}
@@ -357,6 +357,7 @@ func TestNodesShareABucket(t *testing.T) {
 func TestDevNodesWithABucket(t *testing.T) {
 	t.Parallel()
 	server := blobtest.New(t)
+	takesTurn(t)
 	ctx := within(t, 2*time.Minute)
 	addr := reserved(t)
 	d := startDev(t, append(append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t)), inBucket(server.Addr)...), "--json", "--nodes", "3")
