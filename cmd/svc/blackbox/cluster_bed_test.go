@@ -83,27 +83,15 @@ type life struct {
 // goes elsewhere.
 const heartbeat = time.Second
 
-// newBed prepares a bed whose nodes do not run yet. One node is no cluster.
+// newBed prepares a bed whose nodes do not run yet. One node is no cluster. Tests of several nodes are not parallel:
+// side by side they would starve each other on a small machine, and their leases and limits of time would end.
 func newBed(t *testing.T, size int, lease time.Duration, env ...string) *bed {
 	t.Helper()
 	return newBedOn(t, nil, size, lease, env...)
 }
 
-// turn is taken by tests of several nodes, one after the other: side by side they would starve each other on a
-// small machine, and their leases and limits of time would end.
-var turn sync.Mutex
-
-// takesTurn waits for the turn and keeps it until the test and its nodes have ended. Limits of time begin after it.
-func takesTurn(t *testing.T) {
-	turn.Lock()
-	t.Cleanup(turn.Unlock)
-}
-
 func newBedOn(t *testing.T, between network, size int, lease time.Duration, env ...string) *bed {
 	t.Helper()
-	if size > 1 {
-		takesTurn(t)
-	}
 	b := &bed{t: t, lease: lease, book: newBook(), net: between, over: make(chan struct{})}
 	b.pg = pgtest.Private(t, pgtest.PrivateOptions{Fsync: true, Settings: map[string]string{"max_connections": "300"}})
 	b.admin = b.pg.Admin(t)

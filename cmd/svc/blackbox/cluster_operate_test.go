@@ -176,7 +176,6 @@ func (m *member) living(but ...string) (n float64, ok bool) {
 // at once, no request is refused, it finishes the model turns that it has begun, and it
 // has its shards back when the drain is undone.
 func TestADrainedNodeHandsOver(t *testing.T) {
-	t.Parallel()
 	o := newOperated(t, longLease)
 	ctx := within(t, time.Minute)
 	leaver := o.nodes[1]
@@ -322,7 +321,6 @@ func (o *operated) measures(t *testing.T, ctx context.Context, nodes []*member) 
 // others back for two thirds of it at least; since its port refuses connections, they take
 // over once it has also missed a beat.
 func TestWhoseProcessDiedIsFoundByItsRefusedPort(t *testing.T) {
-	t.Parallel()
 	const lease = 9 * time.Second
 	const lapse = lease * 2 / 3 // a node that is killed just before a beat lapses no sooner
 	o := newOperated(t, lease)
@@ -450,7 +448,6 @@ func (x *reading) is(t *testing.T, ctx context.Context, w *scene, says string) {
 // does, behind the project's own balancer, under load: what a client sends once is
 // answered, whichever node has ended meanwhile.
 func TestARollingRestartFailsNoRequest(t *testing.T) {
-	t.Parallel()
 	o := newOperated(t, longLease, "SVC_DRAIN_TIMEOUT=1s") // shorter than the streams: some are cut
 	ctx := within(t, 2*time.Minute)
 	addrs := make([]string, len(o.nodes))

@@ -183,7 +183,6 @@ func (s *slow) judge(t *testing.T, ctx context.Context) int {
 // it finishes them and begins nothing, orders reach it by the new owner, readers elsewhere
 // go on hearing live text, and the others go on with what it leaves.
 func TestADrainedNodeFinishesItsCalls(t *testing.T) {
-	t.Parallel()
 	o := newOperated(t, longLease)
 	ctx := within(t, time.Minute)
 	s := newSlow(t, ctx, o.c, time.Millisecond)
@@ -263,7 +262,6 @@ func TestADrainedNodeFinishesItsCalls(t *testing.T) {
 
 // TestANodeThatJoinsCutsNothing starts a third node while runs of two wait for tools.
 func TestANodeThatJoinsCutsNothing(t *testing.T) {
-	t.Parallel()
 	o := newOperated(t, longLease)
 	ctx := within(t, time.Minute)
 	joiner := o.nodes[2]

@@ -150,7 +150,6 @@ func (x *inLine) keeper() *member {
 // accepted, no more of them run, and no other tenant waits for them. That holds over
 // the death of the node that has the line and the runs that hold its places.
 func TestTheRunsOfATenantTakeTurnsOverNodes(t *testing.T) {
-	t.Parallel()
 	const many = 9 // in line
 	x := &inLine{operated: newOperated(t, 3*time.Second, fmt.Sprint("SVC_RUN_CONCURRENCY=", places))}
 	ctx := within(t, 90*time.Second)

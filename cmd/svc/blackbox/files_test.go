@@ -330,7 +330,6 @@ func TestKilledUnderUploads(t *testing.T) {
 // Nodes with different data directories and one bucket join each other and serve the same files.
 // One with a directory of its own does not join.
 func TestNodesShareABucket(t *testing.T) {
-	t.Parallel()
 	server := blobtest.New(t)
 	b := newBed(t, 3, time.Second, inBucket(server.Addr)...)
 	ctx := within(t, 2*time.Minute)
@@ -355,9 +354,7 @@ func TestNodesShareABucket(t *testing.T) {
 
 // svc dev --nodes 3 with a bucket.
 func TestDevNodesWithABucket(t *testing.T) {
-	t.Parallel()
 	server := blobtest.New(t)
-	takesTurn(t)
 	ctx := within(t, 2*time.Minute)
 	addr := reserved(t)
 	d := startDev(t, append(append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t)), inBucket(server.Addr)...), "--json", "--nodes", "3")

@@ -387,7 +387,6 @@ type triggerBed struct {
 
 // One service of three nodes: what holds for a trigger on one node holds on all of them, and over their deaths.
 func TestTriggersOverThreeNodes(t *testing.T) {
-	t.Parallel()
 	b := newBed(t, 3, 3*time.Second) // so that a thousand simultaneous calls cost no node its lease
 	ctx := within(t, 120*time.Second)
 	b.start()

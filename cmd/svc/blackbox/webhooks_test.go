@@ -964,7 +964,6 @@ func hostileEndpoints(t *testing.T, n *node) {
 // Three nodes: one of them sends all deliveries of an endpoint, whichever node has the runs, each once while no node
 // dies; after that node is killed another one continues.
 func TestWebhooksOnThreeNodes(t *testing.T) {
-	t.Parallel()
 	const lease = 3 * time.Second
 	b := newBed(t, 3, lease, "SVC_WEBHOOK_BACKOFF="+webhookBackoff.String(), "SVC_WEBHOOK_TIMEOUT=500ms")
 	b.start()
