@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/engine"
@@ -78,20 +79,31 @@ func (s *service) openPools(ctx context.Context, url string) error {
 			return err
 		}
 		*o.to = pool
-		s.onStop(func(ctx context.Context) error { return closePool(ctx, pool) })
+		s.onStop(func(ctx context.Context) error {
+			if !closePool(ctx, pool) {
+				stat := pool.Stat()
+				s.log.Warn().Str("pool", o.AppName).Int32("in_use", stat.AcquiredConns()).Int32("open", stat.TotalConns()).Msg("connections to the database have not ended in time")
+			}
+			return nil
+		})
 	}
 	return nil
 }
 
-// closePool waits for a pool's connections to end, but no longer than the node
-// may take: a server that hangs does not say good-bye.
-func closePool(ctx context.Context, pool *pg.Pool) error {
+// closeTime limits the wait for the connections of one pool to end. Nothing that they could still do matters to a
+// node that has stopped.
+const closeTime = time.Second
+
+// closePool waits for a pool's connections to end and reports whether they have. A server that hangs ends none.
+func closePool(ctx context.Context, pool *pg.Pool) bool {
+	ctx, cancel := context.WithTimeout(ctx, closeTime)
+	defer cancel()
 	closed := make(chan struct{})
 	go func() { pool.Close(); close(closed) }()
 	select {
 	case <-closed:
-		return nil
+		return true
 	case <-ctx.Done():
-		return fmt.Errorf("close connections: %w", ctx.Err())
+		return false
 	}
 }

@@ -149,9 +149,7 @@ func TestFilesInABucket(t *testing.T) {
 	a.ask(t, ctx, 202, "POST", "/v1/threads/"+thread+"/messages", object{"content": "/echo", "attachment_ids": []string{note}}, &posted)
 	other := a.thread(t, ctx, agent)
 	a.poll(t, ctx, a.say(t, ctx, other, "/say there"), "succeeded") // other work goes on, and the turn with the file waits
-	if got := a.read(t, ctx, posted.RunID); got.Run.Status != "running" {
-		t.Errorf("the run that needs the file is %s", got.Run.Status)
-	}
+	eventually(t, ctx, "the run that needs the file has begun", func() bool { return a.read(t, ctx, posted.RunID).Run.Status == "running" })
 	server.Start()
 	a.poll(t, ctx, posted.RunID, "succeeded")
 	for id, content := range files {
