@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"agentsvc/schemas/api"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/tool"
 )
 
@@ -176,5 +177,48 @@ func TestListsHaveASize(t *testing.T) {
 	}
 	if lists < 20 {
 		t.Errorf("only %d lists were found", lists)
+	}
+}
+
+// The page after a login lists what the person may decide, with all markup escaped.
+func TestThePageAfterALogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.admin.Exec(t.Context(), "UPDATE approvals SET tool = 'a<b>&c' WHERE id = $1", w.a.approval)
+	w.must(err)
+	_, err = w.admin.Exec(t.Context(), "UPDATE tenants SET name = '<script>' WHERE id = $1", w.a.tenant)
+	w.must(err)
+	page := func(email string, role lifecycle.Role) string {
+		t.Helper()
+		w.newHuman(w.a, email, role)
+		_, cookie := w.login(fmt.Sprintf(`{"email": %q, "password": %q}`, email, goodPassword))
+		got := w.send(cookie, "GET", "/login/done", "")
+		if got.status != 200 {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		if strings.Contains(got.body, "<script>") || strings.Contains(got.body, "<b>") {
+			t.Errorf("%s", got.body)
+		}
+		return got.body
+	}
+	text := w.a.approval.String()
+	if got := page("admin@example.com", lifecycle.RoleAdmin); !strings.Contains(got, "<bdi>a&lt;b&gt;&amp;c</bdi>, medium risk") ||
+		!strings.Contains(got, "<code>svc approvals approve "+text[len(text)-8:]+"</code>") || strings.Count(got, "<li>") != 1 {
+		t.Errorf("an admin: %s", got)
+	}
+	if got := page("member@example.com", lifecycle.RoleMember); strings.Contains(got, "approve") || !strings.Contains(got, "Nothing waits") {
+		t.Errorf("a member: %s", got)
+	}
+	for range maxShown + 1 {
+		w.newApproval(w.a, nil)
+	}
+	if got := page("late@example.com", lifecycle.RoleAdmin); strings.Count(got, "<li>") != maxShown+1 || !strings.Contains(got, "<li>and more</li>") {
+		t.Errorf("many: %s", got)
+	}
+	// The page reads no more than a list does, however large the approvals are.
+	_, err = w.admin.Exec(t.Context(), "UPDATE approvals SET args = jsonb_build_object('text', repeat('x', 1000000)) WHERE tenant_id = $1", w.a.tenant)
+	w.must(err)
+	if got := page("large@example.com", lifecycle.RoleAdmin); strings.Count(got, "svc approvals approve") > 5 || !strings.Contains(got, "<li>and more</li>") {
+		t.Errorf("large: %s", got)
 	}
 }
