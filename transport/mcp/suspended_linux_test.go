@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"agentsvc/schemas/testkit"
 )
 
@@ -81,21 +83,29 @@ func (c *cut) box() *inbox {
 	return nil
 }
 
-// full waits until the pump has written a part and waits for room.
-func (c *cut) full(t *testing.T) {
+// full waits until the pump has written a part and waits for room in the pipe.
+func (b *inbox) full(t *testing.T) {
 	t.Helper()
-	seen, still := int64(-1), 0
+	pipe, err := b.to.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
 	testkit.Eventually(t, "the pipe is full", func() bool {
-		if now := c.lease.looks.Load(); now != seen {
-			seen, still = now, 0
-		} else {
-			still++
+		var holds, size int
+		var err error
+		pipe.Control(func(fd uintptr) {
+			if size, err = unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil {
+				holds, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return still > 50
+		return holds > size-os.Getpagesize()
 	})
 }
 
-// unread waits until the inbox holds more than so many bytes.
+// over waits until the inbox holds more than so many bytes.
 func (b *inbox) over(t *testing.T, size int) {
 	t.Helper()
 	testkit.Eventually(t, "the call waits to be written", func() bool {
@@ -172,7 +182,7 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 		signal(t, pid, syscall.SIGSTOP)
 		in := c.box()
 		first := c.begin(t.Context(), "first", 1<<20)
-		c.full(t)
+		in.full(t)
 		in.over(t, 1<<20)
 		second := c.begin(t.Context(), "second", 1<<10)
 		in.over(t, 1<<20+1<<10)
@@ -223,7 +233,7 @@ func TestACallWithoutACallerIsNotWritten(t *testing.T) {
 	signal(t, pid, syscall.SIGSTOP)
 	in := c.box()
 	first := c.begin(t.Context(), "first", 1<<20)
-	c.full(t)
+	in.full(t)
 	in.over(t, 1<<20)
 	ctx, cancel := context.WithCancel(t.Context())
 	second := c.begin(ctx, "second", 1<<10)
