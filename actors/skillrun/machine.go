@@ -48,7 +48,7 @@ func (c *change) create(m any) (decision, error) {
 		return decision{Next: c.s, Changed: true, Facts: []any{Began{}}, Reply: msg.SkillStands{Phase: c.s.Phase}}, nil
 	case durable.Refused:
 		if _, starting := m.Msg.(msg.StartSkill); starting {
-			return decision{Next: c.s, Reply: msg.SkillStands{Taken: true}}, nil
+			return decision{}, problem.New(problem.CodeInUse, "Another run holds the key, or the skill is gone.")
 		}
 	}
 	return decision{}, problem.NotFound("browser skill run")

@@ -17,7 +17,7 @@ type State struct {
 	ID     id.SkillRunID
 	Skill  id.SkillID
 	Slug   string
-	Taught [32]byte // the digest of the definition
+	Taught int // the revision of the definition
 
 	AgentRun *id.RunID
 	Agent    *id.AgentID

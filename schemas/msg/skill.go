@@ -7,14 +7,15 @@ import (
 	"agentsvc/schemas/skill"
 )
 
-// StartSkill begins a run of a browser skill. It is sent to the run itself. Replies SkillStands.
+// StartSkill begins a run of a browser skill. It is sent to the run itself. Replies SkillStands, or
+// IN_USE if another run holds the key, or the skill or the agent's run is gone.
 type StartSkill struct {
 	Run   id.SkillRunID `json:"run"`
 	Skill id.SkillID    `json:"skill"`
 	Slug  string        `json:"slug"`
-	// Taught is the digest of the definition that the values were checked against. A run of
+	// Taught is the revision of the definition that the values were checked against. A run of
 	// another definition commits nothing.
-	Taught [32]byte        `json:"taught"`
+	Taught int             `json:"taught"`
 	Plan   skill.Plan      `json:"plan"`
 	Key    string          `json:"key"`
 	Values json.RawMessage `json:"values"` // by parameter
@@ -33,8 +34,6 @@ func (StartSkill) Repeatable() {}
 // SkillStands says how a run of a browser skill stands.
 type SkillStands struct {
 	Phase skill.RunPhase `json:"phase"`
-	// Taken says that nothing was begun: another run holds the key, or the skill is gone.
-	Taken bool `json:"taken,omitempty"`
 }
 
 // CommitSkill tells a run of a browser skill that waits that its approval is decided with these

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/skill"
+)
+
+// SkillRuns gives the actors of runs of browser skills access to the tables.
+type SkillRuns struct{ pool *pgxpool.Pool }
+
+// NewSkillRuns returns a SkillRuns over a pool of the role svc_system.
+func NewSkillRuns(pool *pgxpool.Pool) *SkillRuns { return &SkillRuns{pool} }
+
+func (s *SkillRuns) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
+
+// SkillRun is a row of browser_skill_runs, as its actor reads it.
+type SkillRun struct {
+	Skill          id.SkillID `db:"skill_id"`
+	Slug           string
+	Revision       int
+	AgentRun       *id.RunID      `db:"agent_run_id"`
+	Agent          *id.AgentID    `db:"agent_id"`
+	Approval       *id.ApprovalID `db:"approval_id"`
+	CreatedBy      string
+	Reason         string
+	Key            string
+	Args           []byte // sealed to SkillRunArgsAt
+	Precommit      []byte
+	Steps          []byte
+	Verification   []byte
+	Result         []byte
+	Compensation   []byte
+	Fault          []byte
+	State          []byte
+	CreatedAt      time.Time
+	FinishedAt     *time.Time
+	Version, Epoch int64
+}
+
+// SkillRunArgsAt returns the AAD of the values of a run.
+func SkillRunArgsAt(t id.TenantID, r id.SkillRunID) vault.AAD {
+	return vault.AAD{Tenant: t, Table: "browser_skill_runs", Row: r.String(), Column: "args"}
+}
+
+// SkillShot returns the key of a screenshot of a run of a browser skill.
+func SkillShot(t id.TenantID, r id.SkillRunID, step string) string {
+	return skillFiles + "/" + t.String() + "/" + r.String() + "/" + step + ".jpg"
+}
+
+// skillFiles are the screenshots of runs of browser skills.
+const skillFiles = "browser-skills"
+
+// Run returns a run; nil if there is none.
+func (s *SkillRuns) Run(ctx context.Context, t id.TenantID, r id.SkillRunID) (*SkillRun, error) {
+	return one[SkillRun](ctx, s.view(t), "skillrun_load", t, r)
+}
+
+// Holder returns the run that holds an idempotency key; nil if none does.
+func (s *SkillRuns) Holder(ctx context.Context, t id.TenantID, key string) (*id.SkillRunID, error) {
+	rows, err := scalars[id.SkillRunID](ctx, s.view(t), "skillrun_holder", t, key)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+// RunnableSkill is what a run needs of its skill.
+type RunnableSkill struct {
+	Slug       string
+	Definition *skill.Definition
+	Policy     *skill.Policy
+	Enabled    bool
+	Revision   int // of the definition
+	Residency  skill.Residency
+}
+
+// Skill returns a skill; nil if there is none.
+func (s *SkillRuns) Skill(ctx context.Context, t id.TenantID, of id.SkillID) (*RunnableSkill, error) {
+	row, err := one[struct {
+		Slug       string
+		Definition []byte
+		Policy     []byte
+		Enabled    bool
+		Revision   int
+		Residency  []byte
+	}](ctx, s.view(t), "skillrun_skill", t, of)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	out := &RunnableSkill{Slug: row.Slug, Enabled: row.Enabled, Revision: row.Revision}
+	if out.Definition, err = skill.Load(row.Definition); err != nil {
+		return nil, err
+	}
+	if out.Policy, err = skill.LoadPolicy(row.Policy); err != nil {
+		return nil, err
+	}
+	if len(row.Residency) > 0 {
+		var r api.Residency
+		if err := json.Unmarshal(row.Residency, &r); err != nil {
+			return nil, fmt.Errorf("read the residency of tenant %s: %w", t, err)
+		}
+		out.Residency = r.AllowedHosts
+		if out.Residency == nil {
+			out.Residency = skill.Residency{} // no host is allowed
+		}
+	}
+	return out, nil
+}
+
+// SkillStanding is how approval and agent's run of a run of a skill stand.
+type SkillStanding struct {
+	Approval *lifecycle.ApprovalStatus // nil: it is not there
+	Digest   []byte                    // of the arguments to call
+	Ended    *bool                     // the agent's run; nil: it is not there
+}
+
+// Standing reads an approval and a run; nil ids are not there.
+func (s *SkillRuns) Standing(ctx context.Context, t id.TenantID, a *id.ApprovalID, r *id.RunID) (SkillStanding, error) {
+	row, err := one[SkillStanding](ctx, s.view(t), "skillrun_standing", t, a, r)
+	if err != nil {
+		return SkillStanding{}, err
+	}
+	return *row, nil
+}
