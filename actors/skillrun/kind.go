@@ -18,7 +18,6 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
-	"agentsvc/schemas/problem"
 	"agentsvc/schemas/skill"
 	"agentsvc/schemas/webhook"
 )
@@ -89,7 +88,7 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 			_, fills := e.(Reprepare) // its page would be of no use
 			return !fills
 		},
-		Done: func(s State) bool { return s.Phase == skill.Waiting || s.Phase == skill.Ended },
+		Done: func(s State) bool { return s.Phase == "" || s.Phase == skill.Waiting || s.Phase == skill.Ended },
 	}, host)
 }
 
@@ -103,8 +102,8 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (l durable.Loaded[St
 	switch {
 	case err != nil:
 		return l, err
-	case r == nil:
-		return l, problem.NotFound("browser skill run")
+	case r == nil: // its timer is deleted
+		return durable.Loaded[State]{State: State{Tenant: a.Tenant, ID: id.SkillRunID{UUID: a.ID}}}, nil
 	}
 	s := &l.State
 	*s = State{

@@ -46,6 +46,11 @@ func (c *change) create(m any) (decision, error) {
 		c.s.AgentRun, c.s.Agent, c.s.Approval = m.AgentRun, m.Agent, m.Approval
 		c.s.Reason, c.s.By, c.s.Key, c.s.Values, c.s.CreatedAt = m.Reason, m.By, m.Key, m.Values, c.now
 		return decision{Next: c.s, Changed: true, Facts: []any{Began{}}, Reply: msg.SkillStands{Phase: c.s.Phase}}, nil
+	case durable.TimerDue: // the run was never begun, or is gone with its skill
+		c.fact(TimerDone{})
+		return decision{Next: c.s, Changed: true, Facts: c.facts}, nil
+	case durable.Activated, msg.LookSkill, durable.Wake:
+		return decision{Next: c.s}, nil
 	case durable.Refused:
 		if _, starting := m.Msg.(msg.StartSkill); starting {
 			return decision{}, problem.New(problem.CodeInUse, "Another run holds the key, or the skill is gone.")
