@@ -39,6 +39,7 @@ func size(query string) string {
 }
 
 var wide = map[string][]string{
+	"skills":            {"definition"},
 	"approvals":         {"args", "schema", "reasoning_summary", "decisions"},
 	"deliveries":        {"last_error", "attempt_log"},
 	"deliveries_failed": {"last_error", "attempt_log"},

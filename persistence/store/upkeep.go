@@ -27,4 +27,5 @@ var Sealed = []reseal.Column{
 	{Table: "idempotency", Name: "response", By: reseal.Key{reseal.BytesPart("digest")}},
 	{Table: "webhooks", Name: "secret", By: reseal.ByID},
 	{Table: "embed_keys", Name: "identity_secret", By: reseal.ByID},
+	{Table: "browser_skills", Name: "credentials", By: reseal.ByID},
 }

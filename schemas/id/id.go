@@ -29,37 +29,38 @@ type UUID [16]byte
 
 // Typed ids. A bare string or UUID is never an id in a signature.
 type (
-	TenantID     struct{ UUID }
-	UserID       struct{ UUID }
-	KeyID        struct{ UUID }
-	AgentID      struct{ UUID }
-	NodeID       struct{ UUID } // an org node
-	ProviderID   struct{ UUID }
-	AttachmentID struct{ UUID }
-	ThreadID     struct{ UUID }
-	MessageID    struct{ UUID }
-	RunID        struct{ UUID }
-	WorkflowID   struct{ UUID }
-	ApprovalID   struct{ UUID }
-	ServerID     struct{ UUID } // an MCP server
-	ConnectionID struct{ UUID }
-	GrantID      struct{ UUID }
-	PolicyID     struct{ UUID } // an approval policy
-	SkillID      struct{ UUID } // a browser skill
-	SkillRunID   struct{ UUID } // one run of a browser skill
-	SessionID    struct{ UUID }
-	LinkID       struct{ UUID } // a one-time login link
-	EndUserID    struct{ UUID }
-	WebhookID    struct{ UUID } // a webhook endpoint
-	EventID      struct{ UUID } // one event, the same for all endpoints
-	DeliveryID   struct{ UUID } // one event for one endpoint
-	TriggerID    struct{ UUID }
-	EmbedKeyID   struct{ UUID }
-	VisitorID    struct{ UUID } // one browser, to one embed key
-	UsageID      struct{ UUID }
-	AuditID      struct{ UUID }
-	MemberID     struct{ UUID } // one process of the cluster
-	OpID         struct{ UUID } // one commit
+	TenantID          struct{ UUID }
+	UserID            struct{ UUID }
+	KeyID             struct{ UUID }
+	AgentID           struct{ UUID }
+	NodeID            struct{ UUID } // an org node
+	ProviderID        struct{ UUID }
+	AttachmentID      struct{ UUID }
+	ThreadID          struct{ UUID }
+	MessageID         struct{ UUID }
+	RunID             struct{ UUID }
+	WorkflowID        struct{ UUID }
+	ApprovalID        struct{ UUID }
+	ServerID          struct{ UUID } // an MCP server
+	ConnectionID      struct{ UUID }
+	GrantID           struct{ UUID }
+	PolicyID          struct{ UUID } // an approval policy
+	SkillID           struct{ UUID } // a browser skill
+	SkillRunID        struct{ UUID } // one run of a browser skill
+	RecorderSessionID struct{ UUID } // a session in which a browser skill is recorded
+	SessionID         struct{ UUID }
+	LinkID            struct{ UUID } // a one-time login link
+	EndUserID         struct{ UUID }
+	WebhookID         struct{ UUID } // a webhook endpoint
+	EventID           struct{ UUID } // one event, the same for all endpoints
+	DeliveryID        struct{ UUID } // one event for one endpoint
+	TriggerID         struct{ UUID }
+	EmbedKeyID        struct{ UUID }
+	VisitorID         struct{ UUID } // one browser, to one embed key
+	UsageID           struct{ UUID }
+	AuditID           struct{ UUID }
+	MemberID          struct{ UUID } // one process of the cluster
+	OpID              struct{ UUID } // one commit
 
 	KnowledgeBaseID struct{ UUID }
 	SourceID        struct{ UUID } // a source of a knowledge base

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"agentsvc/schemas/embed"
+	"agentsvc/schemas/embed/origin"
 )
 
 // address is a parsed http or https URL.
@@ -52,7 +52,7 @@ func hostOf(s, scheme string) (host, name string, ok bool) {
 	if scheme == "http" && strings.LastIndexByte(s, ':') <= strings.LastIndexByte(s, ']') {
 		s += ":80"
 	}
-	o, err := embed.ParseOrigin("https://" + s)
+	o, err := origin.Parse("https://" + s)
 	if err != nil || s == "" {
 		return "", "", false
 	}

@@ -11,6 +11,7 @@ CREATE TABLE browser_skills (
   credentials bytea, -- sealed: a JSON object of texts by secret_ref; NULL: there are none
   secret_refs text[] NOT NULL DEFAULT '{}', -- of the stored secrets
   revision    int NOT NULL DEFAULT 1, -- counts definitions: a secret is opened for the one that it was given for
+  recorder_session_id uuid, -- whose steps it has; NULL: they were sent
   node_id     uuid, -- only agents on this org node or below it are offered the skill
   enabled     boolean NOT NULL DEFAULT true,
   created_at  timestamptz NOT NULL DEFAULT now(),
