@@ -127,15 +127,24 @@ func (v View) WorkflowAccess(ctx context.Context, w id.WorkflowID) (*tool.Access
 // nil if there is none.
 func (v View) access(ctx context.Context, access *tool.Access, of id.UUID, chains, connections, grants string) (*tool.Access, error) {
 	var chain []*id.NodeID
+	var skills []skillAccess
 	err := v.q.together(ctx, func(b *pgx.Batch) {
 		collect(b, chains, &chain, pgx.RowTo[*id.NodeID], v.tenant, of)
 		collect(b, "access_servers", &access.Servers, pgx.RowToStructByPos[tool.Server], v.tenant)
+		collect(b, "access_skills", &skills, pgx.RowToStructByName[skillAccess], v.tenant)
 		collect(b, connections, &access.Connections, pgx.RowToStructByPos[tool.Connection], v.tenant, of)
 		collect(b, grants, &access.Grants, pgx.RowToStructByPos[tool.Grant], v.tenant, of)
 		collect(b, "access_policies", &access.Policies, pgx.RowToStructByPos[tool.Policy], v.tenant, of)
 	})
 	if err != nil || len(chain) == 0 {
 		return nil, err
+	}
+	for i := range skills {
+		k, err := skills[i].read()
+		if err != nil {
+			return nil, err
+		}
+		access.Skills = append(access.Skills, k)
 	}
 	for _, n := range chain {
 		if n != nil { // an agent or workflow on no node has one row, NULL

@@ -212,6 +212,33 @@ func (s *Skill) Granted(access *tool.Access, op skill.Op) bool {
 	return tool.Resolve(access, m, tool.Options{}, tool.Spec{Source: tool.BrowserSkill, Owner: s.Slug, Skill: &s.ID, Name: string(op)}).Verdict != tool.Refused
 }
 
+// skillAccess is a skill as access_skills finds it.
+type skillAccess struct {
+	ID      id.SkillID
+	Slug    string
+	NodeID  *id.NodeID
+	Enabled bool
+	Policy  json.RawMessage
+}
+
+func (r *skillAccess) read() (tool.Skill, error) {
+	p, err := skill.LoadPolicy(r.Policy)
+	if err != nil {
+		return tool.Skill{}, fmt.Errorf("browser skill %s: %w", r.ID, err)
+	}
+	return *(&Skill{ID: r.ID, Slug: r.Slug, NodeID: r.NodeID, Enabled: r.Enabled, Policy: p}).Access(), nil
+}
+
+// Access returns the skill as resolution sees it.
+func (s *Skill) Access() *tool.Skill {
+	out := &tool.Skill{ID: s.ID, Slug: s.Slug, Node: s.NodeID, Enabled: s.Enabled, DryRunOnly: s.Policy.Approval == skill.DryRunOnly}
+	if s.Policy.Approval == skill.AlwaysBeforeRun || s.Policy.Approval == skill.AtCommitPoint {
+		terms := s.Policy.Terms(s.Slug)
+		out.Terms = &terms
+	}
+	return out
+}
+
 // SkillCredentialsAt returns the AAD of a skill's secrets: a JSON object of texts by secret_ref.
 func SkillCredentialsAt(t id.TenantID, s id.SkillID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "browser_skills", Row: s.String(), Column: "credentials"}

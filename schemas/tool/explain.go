@@ -11,6 +11,7 @@ import (
 // Values of ExplainedStep.What.
 const (
 	StepServer     = "server"
+	StepSkill      = "skill"
 	StepManifest   = "manifest"
 	StepOption     = "option"
 	StepGrant      = "grant"
@@ -70,11 +71,14 @@ func (r *resolver) unknown(name string) *Explanation {
 	if !ok {
 		return &Explanation{Tool: name, Verdict: Refused, Why: "no tool is called " + quote(name), Steps: []ExplainedStep{}}
 	}
+	s = r.access.ofSkill(s)
 	missing := r.owner(&s).refused
 	switch {
 	case missing != "":
 	case s.Source == MCP:
 		missing = "the tool server " + quote(s.Owner) + " lists no tool " + quote(s.Name)
+	case s.Source == BrowserSkill:
+		missing = "the browser skill " + quote(s.Owner) + " offers no " + quote(s.Name)
 	default:
 		missing = "there is no builtin tool " + quote(s.Name)
 	}
@@ -131,6 +135,13 @@ func (r *resolver) explain(s *Spec, missing string) *Explanation {
 	e.tokens()
 	e.grants()
 	e.connections()
+	if e.owner.forced(s) != nil {
+		note := "the skill's own policy asks for an approval of every run"
+		if e.over {
+			note = "the skill's own policy would ask for an approval, but the call is refused before"
+		}
+		e.add(ExplainedStep{What: StepSkill, ID: e.owner.skill.ID.String(), Matched: true, Decided: !e.over, Note: note})
+	}
 	e.gates(StepPolicy, r.policies)
 	e.gates(StepRule, r.rules)
 	if r.options.RequireApproval {
@@ -155,6 +166,12 @@ func (e *explanation) servers() {
 	sv := e.owner.server
 	if why := cmp.Or(e.owner.refused, e.missing); why != "" {
 		s := ExplainedStep{What: StepServer, Note: why}
+		if e.spec.Source == BrowserSkill {
+			s.What = StepSkill
+		}
+		if k := e.owner.skill; k != nil {
+			s.ID, s.Matched = k.ID.String(), true
+		}
 		if sv != nil {
 			s.ID, s.Matched = sv.ID.String(), true
 		}
@@ -163,6 +180,15 @@ func (e *explanation) servers() {
 	}
 	if sv != nil {
 		e.add(ExplainedStep{What: StepServer, ID: sv.ID.String(), Matched: true, Note: "the tool server " + quote(sv.Slug) + " is enabled"})
+	}
+	if k := e.owner.skill; k != nil {
+		s := ExplainedStep{What: StepSkill, ID: k.ID.String(), Matched: true, Note: "the browser skill " + quote(k.Slug) + " is enabled"}
+		if k.DryRunOnly && e.spec.Name == skillRun {
+			s.Note = "the skill's own policy is dry_run_only: agents get no run"
+			e.refuse(s)
+			return
+		}
+		e.add(s)
 	}
 }
 

@@ -186,7 +186,7 @@ func TestExplain(t *testing.T) {
   manifest: the agent's manifest does not name "shell" in tools.builtin
 `},
 		{"a skill that is none", func(h *house) {}, "browser_skill:pay.run", `browser_skill:pay.run: deny: there is no browser skill "pay"
-* server: there is no browser skill "pay"
+* skill: there is no browser skill "pay"
   manifest: the agent's manifest does not name the skill "pay" in tools.browser_skills
 `},
 		{"a name that is none", func(h *house) { h.grant(1, "*") }, "\x1b[2Jrefund", `` + "\x1b[2Jrefund" + `: deny: no tool is called "\x1b[2Jrefund"

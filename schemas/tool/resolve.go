@@ -103,6 +103,7 @@ type ownerKey struct {
 type owner struct {
 	refused string  // why none of its tools is callable
 	server  *Server // of MCP
+	skill   *Skill  // of BrowserSkill; nil: it has no grants
 	allow   []pattern
 	named   bool     // the manifest names the server or skill
 	denies  []ranked // the most specific first
@@ -187,6 +188,9 @@ func (r *resolver) resolve(s *Spec, n names) Resolution {
 	if o.refused != "" {
 		return Resolution{Verdict: Refused, Why: o.refused}
 	}
+	if o.skill != nil && o.skill.DryRunOnly && s.Name == skillRun {
+		return Resolution{Verdict: Refused, Why: "the policy of the skill " + quote(s.Owner) + " is dry_run_only: it offers no run"}
+	}
 	if why := r.narrowed(o, s, n.counting(s)); why != "" {
 		return Resolution{Verdict: Refused, Why: why}
 	}
@@ -218,7 +222,7 @@ func (r *resolver) resolve(s *Spec, n names) Resolution {
 			}
 		}
 	}
-	if terms := r.terms(s.Source, n.counting(s)); terms != nil {
+	if terms := r.terms(s.Source, n.counting(s), o.forced(s)); terms != nil {
 		out.Verdict, out.Terms = Gated, terms
 		out.Why += "; " + terms.Policy.says() + " asks for an approval"
 	}
@@ -263,6 +267,15 @@ func (r *resolver) prepare(s *Spec) *owner {
 		if s.Skill == nil {
 			o.refused = "there is no browser skill " + quote(s.Owner)
 			return o
+		}
+		if i := slices.IndexFunc(r.access.Skills, func(k Skill) bool { return k.ID == *s.Skill }); i >= 0 {
+			o.skill = &r.access.Skills[i]
+			switch node := o.skill.Node; {
+			case !o.skill.Enabled:
+				o.refused = "the browser skill " + quote(s.Owner) + " is disabled"
+			case node != nil && !slices.Contains(r.access.Chain, *node):
+				o.refused = "the browser skill " + quote(s.Owner) + " is for agents on another org node"
+			}
 		}
 		o.named = slices.ContainsFunc(r.manifest.Tools.BrowserSkills, func(u agent.BrowserSkillUse) bool { return u.Skill == s.Owner })
 	case Builtin:
@@ -401,7 +414,34 @@ func (r *resolver) narrowed(o *owner, s *Spec, n names) string {
 }
 
 // skillOps are the default operations of a skill.
-var skillOps = []string{"run", "dry_run"}
+var skillOps = []string{skillRun, "dry_run"}
+
+const skillRun = "run"
+
+// skill returns the skill with this slug, nil if there is none with a grant.
+func (a *Access) skill(slug string) *Skill {
+	i := slices.IndexFunc(a.Skills, func(k Skill) bool { return k.Slug == slug })
+	if i < 0 {
+		return nil
+	}
+	return &a.Skills[i]
+}
+
+// ofSkill fills in which skill a tool belongs to, if that is known.
+func (a *Access) ofSkill(s Spec) Spec {
+	if k := a.skill(s.Owner); s.Source == BrowserSkill && s.Skill == nil && k != nil {
+		s.Skill = &k.ID
+	}
+	return s
+}
+
+// forced returns the terms that the tool's own skill asks for, nil if it asks for none.
+func (o *owner) forced(s *Spec) *Terms {
+	if o.skill == nil || s.Name != skillRun {
+		return nil
+	}
+	return o.skill.Terms
+}
 
 // connection returns the connection of a server for a call under this grant: the one that the
 // grant pins, else the one on the agent's nearest org node, else a tenant-wide one, the
@@ -437,9 +477,13 @@ func (r *resolver) connection(o *owner, g *Grant) *Connection {
 
 // terms returns the terms of an approval, nil if none is required. The most specific rules of
 // each kind apply, equally specific ones together; each field takes the strictest value among
-// those that apply.
-func (r *resolver) terms(source Source, n names) *Terms {
+// those that apply. forced are the terms of the tool's own skill, which apply too.
+func (r *resolver) terms(source Source, n names, forced *Terms) *Terms {
 	var out *Terms
+	if forced != nil {
+		out = new(Terms)
+		*out = *forced
+	}
 	add := func(t *Terms) {
 		if out == nil {
 			out = new(Terms)

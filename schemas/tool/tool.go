@@ -102,6 +102,19 @@ type Connection struct {
 	Empty bool
 }
 
+// Skill holds the fields of a browser skill that resolution needs.
+type Skill struct {
+	ID      id.SkillID
+	Slug    string
+	Node    *id.NodeID // limits it to agents on the node or below; nil: no limit
+	Enabled bool
+	// DryRunOnly means that its policy offers agents no run.
+	DryRunOnly bool
+	// Terms are those of the approval that its policy forces on a run; nil: it forces none.
+	// Policies and rules only tighten them.
+	Terms *Terms
+}
+
 // Grant is a tool grant. At most one of Agent and Node is set.
 type Grant struct {
 	ID         id.GrantID
@@ -134,11 +147,13 @@ type Policy struct {
 
 // Access holds everything of a tenant that decides what one agent may call, as of one moment.
 // It may include grants, connections and policies of other agents and of org nodes outside
-// Chain: they match nothing.
+// Chain: they match nothing. Skills without any grant may be left out: nothing of them is
+// granted.
 type Access struct {
 	Agent       id.AgentID
 	Chain       []id.NodeID // the agent's org node and its ancestors, the nearest first
 	Servers     []Server
+	Skills      []Skill
 	Connections []Connection
 	Grants      []Grant
 	Policies    []Policy
@@ -253,7 +268,7 @@ type Explanation struct {
 
 // ExplainedStep is one rule that was checked.
 type ExplainedStep struct {
-	// What is server, manifest, option, grant, connection, policy or rule.
+	// What is server, skill, manifest, option, grant, connection, policy or rule.
 	What string `json:"what"`
 	// ID is the id of the grant or policy, empty if it has none.
 	ID string `json:"id,omitempty"`

@@ -37,6 +37,30 @@ func Warnings(a *Access, m *agent.Manifest) []string {
 	return out
 }
 
+// SkillWarnings lists what a manifest requests of browser skills and does not get: skills that do
+// not exist, and operations that no grant allows. exists says which slugs are those of skills.
+func SkillWarnings(a *Access, m *agent.Manifest, exists func(slug string) bool) []string {
+	var out []string
+	enabled := allEnabled(a)
+	r := newResolver(enabled, m, Options{})
+	for i, use := range m.Tools.BrowserSkills {
+		if !exists(use.Skill) {
+			out = append(out, fmt.Sprintf("tools.browser_skills[%d].skill: there is no browser skill %s", i, quote(use.Skill)))
+			continue
+		}
+		for j, op := range use.Allow {
+			s := enabled.ofSkill(Spec{Source: BrowserSkill, Owner: use.Skill, Name: op})
+			at := fmt.Sprintf("tools.browser_skills[%d].allow[%d]: ", i, j)
+			if s.Skill == nil { // without a grant
+				out = append(out, at+"no grant allows "+quote(s.Qualified()))
+			} else if res := r.resolve(&s, s.granted()); res.Verdict == Refused && (op != skillRun || len(use.Allow) == 1 || !r.owner(&s).skill.DryRunOnly) {
+				out = append(out, at+res.Why)
+			}
+		}
+	}
+	return out
+}
+
 // grants reports whether a grant allows a tool of the server that p could match.
 func (r *resolver) grants(o *owner, slug string, p pattern) bool {
 	if p.class == classExact { // a bare name, or a qualified one

@@ -9,6 +9,9 @@ func WorkflowManifest(a *Access) *agent.Manifest {
 	for i := range a.Servers {
 		m.Tools.MCP = append(m.Tools.MCP, agent.MCPTools{Server: a.Servers[i].Slug})
 	}
+	for i := range a.Skills {
+		m.Tools.BrowserSkills = append(m.Tools.BrowserSkills, agent.BrowserSkillUse{Skill: a.Skills[i].Slug})
+	}
 	return m
 }
 
@@ -21,6 +24,7 @@ func Missing(a *Access) func(name string) string {
 	allows := func(s Spec) bool { return r.resolve(&s, s.granted()).Verdict != Refused }
 	return func(name string) string {
 		s, qualified := parseQualified(name)
+		s = enabled.ofSkill(s)
 		if qualified && r.owner(&s).refused == "" { // no other tool has this name
 			if allows(s) {
 				return ""
@@ -53,13 +57,24 @@ const MaxGateWork = 1 << 22
 func Gate(a *Access, m *agent.Manifest, work *int) string {
 	enabled := allEnabled(a)
 	r := newResolver(enabled, m, Options{})
-	if len(r.policies)+len(r.rules) == 0 {
-		return ""
-	}
 	gated := func(s Spec) string {
 		if res := r.resolve(&s, s.granted()); res.Verdict == Gated {
 			return res.Terms.Policy.says()
 		}
+		return ""
+	}
+	for _, use := range m.Tools.BrowserSkills {
+		k := enabled.skill(use.Skill)
+		if *work -= len(r.policies) + len(r.rules) + len(a.Grants); k == nil || *work < 0 {
+			continue
+		}
+		for _, op := range skillOps {
+			if why := gated(Spec{Source: BrowserSkill, Owner: k.Slug, Skill: &k.ID, Name: op}); why != "" {
+				return why
+			}
+		}
+	}
+	if len(r.policies)+len(r.rules) == 0 {
 		return ""
 	}
 	for _, name := range m.Tools.Builtin {
@@ -122,13 +137,18 @@ func (r *resolver) examples(o *owner, slug string) map[string]bool {
 	return names
 }
 
-// allEnabled returns the access as if every tool server were enabled.
+// allEnabled returns the access as if every tool server and skill were enabled.
 func allEnabled(a *Access) *Access {
 	enabled := *a
 	enabled.Servers = make([]Server, len(a.Servers))
 	for i, s := range a.Servers {
 		s.Enabled = true
 		enabled.Servers[i] = s
+	}
+	enabled.Skills = make([]Skill, len(a.Skills))
+	for i, k := range a.Skills {
+		k.Enabled = true
+		enabled.Skills[i] = k
 	}
 	return &enabled
 }

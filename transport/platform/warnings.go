@@ -31,9 +31,15 @@ func (p *Platform) warnings(ctx context.Context, tx *store.Tx, a id.AgentID, m *
 	}
 	if access != nil {
 		out = append(out, tool.Warnings(access, m)...)
-	}
-	for i, use := range m.Tools.BrowserSkills { // none exist yet
-		out = append(out, fmt.Sprintf("tools.browser_skills[%d].skill: there is no browser skill %q", i, use.Skill))
+		named := make([]string, len(m.Tools.BrowserSkills))
+		for i, use := range m.Tools.BrowserSkills {
+			named[i] = use.Skill
+		}
+		skills, err := tx.SkillSlugs(ctx, named)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tool.SkillWarnings(access, m, func(slug string) bool { return slices.Contains(skills, slug) })...)
 	}
 	bases, err := tx.LiveBases(ctx, m.KnowledgeBases)
 	if err != nil {

@@ -57,6 +57,8 @@ type view struct {
 	access *tool.Access
 	specs  []tool.Spec
 	bases  []tool.Base // for kb.search
+	// skills are the browser skills of specs, by slug.
+	skills map[string]*store.Skill
 	// secrets are the servers of the agent, each as one of its credentials: what is
 	// shown holds none of them.
 	secrets []mcp.Target
@@ -128,6 +130,9 @@ func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, 
 		for _, slug := range locked {
 			v.specs = append(v.specs, last[slug]...) // of two of one name the first is offered
 		}
+	}
+	if err := b.addSkills(ctx, t, v, m, only); err != nil {
+		return nil, err
 	}
 	if m.HasBuiltin(agent.BuiltinKBSearch) {
 		bases, err := b.Tables.View(t).NamedBases(ctx, m.KnowledgeBases)

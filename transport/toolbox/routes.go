@@ -68,6 +68,9 @@ func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	if err != nil {
 		return nil, err
 	}
+	if err := b.explainSkill(ctx, t, v, name); err != nil {
+		return nil, err
+	}
 	if !m.HasBuiltin(agent.BuiltinKBSearch) {
 		v.specs = append(slices.Clip(v.specs), tool.KBSearchSpec([]tool.Base{{}})) // the manifest refuses it
 	}
@@ -96,7 +99,11 @@ func (b *Toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]
 	for _, list := range last {
 		specs = append(specs, list...)
 	}
-	known := matched(tokens, specs)
+	skills, err := b.Tables.View(t).SkillTools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := matched(tokens, append(specs, skills...))
 	if !slices.Contains(known, false) {
 		return known, nil
 	}

@@ -159,6 +159,13 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 		p.Shown = shownMalformed
 		return refuse(tool.ErrInvalidArgs, "The arguments are no JSON object. Nothing was run.")
 	}
+	if o.Source == tool.BrowserSkill {
+		args, err := bindSkill(ctx, v, o, call.Args)
+		if err != nil {
+			return refuse(tool.ErrInvalidArgs, err.Error())
+		}
+		call = &model.Call{ID: call.ID, Name: call.Name, Args: args}
+	}
 	p.Args = tool.WithKey(o.Schema, call.Args, tool.Key(t.Run, idx))
 	p.Shown = redact.JSON(p.Args)
 	switch err := tool.Check(ctx, o.Schema, p.Args); {
