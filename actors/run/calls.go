@@ -456,6 +456,10 @@ func (c *change) applyDecision(i int) {
 		}
 		c.fact(f)
 	case lifecycle.ApprovalResponded:
+		if k.decidesOn() != nil { // service.md, Browser skill run outcomes
+			c.endCall(i, rejected(a.Feedback))
+			return
+		}
 		k.Said = a.Feedback
 		c.endCall(i, responded)
 	case lifecycle.ApprovalExpired:

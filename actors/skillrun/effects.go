@@ -47,7 +47,7 @@ type Store interface {
 	// Run returns the row; nil if there is none.
 	Run(ctx context.Context, t id.TenantID, r id.SkillRunID) (*store.SkillRun, error)
 	// Skill returns the skill; nil if there is none.
-	Skill(ctx context.Context, t id.TenantID, s id.SkillID) (*store.RunnableSkill, error)
+	Skill(ctx context.Context, t id.TenantID, s id.SkillID) (*store.Skill, error)
 	// Standing reads how an approval and a run stand.
 	Standing(ctx context.Context, t id.TenantID, a *id.ApprovalID, r *id.RunID) (store.SkillStanding, error)
 }
@@ -64,7 +64,7 @@ type Files interface {
 
 // Grants reports whether an agent may still call a tool of the skill.
 type Grants interface {
-	SkillGranted(ctx context.Context, t id.TenantID, agent id.AgentID, slug string, op skill.Op) (bool, error)
+	SkillGranted(ctx context.Context, t id.TenantID, agent id.AgentID, of *store.Skill, op skill.Op) (bool, error)
 }
 
 // Actors sends messages to actors (cluster.Node).
@@ -157,11 +157,11 @@ func (k *kind) job(ctx context.Context, s *State, again bool) (j *skill.Job, unf
 }
 
 // fit returns the skill, or why it may not run (any more).
-func (k *kind) fit(ctx context.Context, s *State) (row *store.RunnableSkill, unfit string, err error) {
+func (k *kind) fit(ctx context.Context, s *State) (row *store.Skill, unfit string, err error) {
 	granted := true
 	err = retry(ctx, func() (err error) {
 		if row, err = k.cfg.Store.Skill(ctx, s.Tenant, s.Skill); err == nil && row != nil && s.Agent != nil && k.cfg.Grants != nil {
-			granted, err = k.cfg.Grants.SkillGranted(ctx, s.Tenant, *s.Agent, s.Slug, opOf(s.Plan.Mode))
+			granted, err = k.cfg.Grants.SkillGranted(ctx, s.Tenant, *s.Agent, row, opOf(s.Plan.Mode))
 		}
 		return err
 	})
@@ -337,7 +337,7 @@ func (k *kind) compensate(ctx context.Context, s *State) any {
 		return Compensated{unavailable()}
 	}
 	// What is granted now does not matter: the steps belong to a commit that was approved.
-	var row *store.RunnableSkill
+	var row *store.Skill
 	err = retry(ctx, func() (err error) { row, err = k.cfg.Store.Skill(ctx, s.Tenant, s.Skill); return err })
 	if err != nil || row == nil || row.Revision != s.Taught {
 		return Compensated{&skill.Report{Event: skill.Fails, Fault: &skill.Fault{Message: "The skill's steps cannot be read any more."}}}

@@ -270,7 +270,7 @@ func (w *world) Keep(_ context.Context, t id.TenantID, r id.SkillRunID, step str
 }
 
 // SkillGranted implements skillrun.Grants.
-func (w *world) SkillGranted(context.Context, id.TenantID, id.AgentID, string, skill.Op) (bool, error) {
+func (w *world) SkillGranted(context.Context, id.TenantID, id.AgentID, *store.Skill, skill.Op) (bool, error) {
 	return !w.revoked.Load(), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"agentsvc/actors/ingest"
 	"agentsvc/actors/limit/slot"
 	"agentsvc/actors/run"
+	"agentsvc/actors/skillrun"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/sweep"
 	"agentsvc/actors/sync"
@@ -43,6 +44,7 @@ var kinds = []kind{
 	{workflow.Traits, (*service).addWorkflows},
 	{sync.Traits, (*service).addSyncs},
 	{ingest.Traits, (*service).addIngests},
+	{skillrun.Traits, (*service).addSkillRuns},
 }
 
 // actors is the part of a node with its streams and durable kinds.
@@ -96,7 +98,7 @@ func (s *service) addThreads(host durable.Config) {
 }
 
 func (s *service) addApprovals(host durable.Config) {
-	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, Log: s.log}), host)
+	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, Skills: s.tools, Log: s.log}), host)
 }
 
 func (s *service) addDeliveries(durable.Config) {

@@ -5,7 +5,9 @@ import (
 	"net"
 	"net/netip"
 
+	"agentsvc/actors/skillrun"
 	"agentsvc/persistence/knowledge"
+	"agentsvc/persistence/store"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -22,6 +24,8 @@ type outbound struct {
 	guard      *egress.Guard
 	models     *provider.Providers
 	tools      *toolbox.Toolbox
+	skills     *toolbox.Skills
+	browser    skillrun.Browser
 	attempts   *webhook.Sender
 	connectors *connector.Connectors
 	parser     *parser.Parser
@@ -41,8 +45,10 @@ func (s *service) openOutbound(context.Context) error {
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
 	s.onStop(infallible(s.attempts.Close))
+	s.browser = noBrowser{}
+	s.skills = &toolbox.Skills{Rows: store.NewSkillRuns(s.pools.system), Actors: s.node, Available: s.browser.Available}
 	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
-		Searcher: runSearcher{s.index}})
+		Searcher: runSearcher{s.index}, Skills: s.skills})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
 	var err error

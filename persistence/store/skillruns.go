@@ -2,14 +2,12 @@ package store
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/persistence/vault"
-	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/skill"
@@ -33,7 +31,11 @@ type SkillRun struct {
 	Approval       *id.ApprovalID `db:"approval_id"`
 	CreatedBy      string
 	Reason         string
+	Mode           skill.Mode
+	Status         skill.Status
+	Code           *skill.Code
 	Key            string
+	Held           bool   // no other run may have the key
 	Args           []byte // sealed to SkillRunArgsAt
 	Precommit      []byte
 	Steps          []byte
@@ -74,47 +76,13 @@ func (s *SkillRuns) Holder(ctx context.Context, t id.TenantID, key string) (*id.
 	return &rows[0], nil
 }
 
-// RunnableSkill is what a run needs of its skill.
-type RunnableSkill struct {
-	Slug       string
-	Definition *skill.Definition
-	Policy     *skill.Policy
-	Enabled    bool
-	Revision   int // of the definition
-	Residency  skill.Residency
-}
-
-// Skill returns a skill; nil if there is none.
-func (s *SkillRuns) Skill(ctx context.Context, t id.TenantID, of id.SkillID) (*RunnableSkill, error) {
-	row, err := one[struct {
-		Slug       string
-		Definition []byte
-		Policy     []byte
-		Enabled    bool
-		Revision   int
-		Residency  []byte
-	}](ctx, s.view(t), "skillrun_skill", t, of)
-	if err != nil || row == nil {
-		return nil, err
+// Skill returns a skill as SkillOf does; nil if there is none.
+func (s *SkillRuns) Skill(ctx context.Context, t id.TenantID, of id.SkillID) (*Skill, error) {
+	row, err := s.view(t).SkillOf(ctx, of)
+	if errors.Is(err, NoSkill("")) {
+		return nil, nil
 	}
-	out := &RunnableSkill{Slug: row.Slug, Enabled: row.Enabled, Revision: row.Revision}
-	if out.Definition, err = skill.Load(row.Definition); err != nil {
-		return nil, err
-	}
-	if out.Policy, err = skill.LoadPolicy(row.Policy); err != nil {
-		return nil, err
-	}
-	if len(row.Residency) > 0 {
-		var r api.Residency
-		if err := json.Unmarshal(row.Residency, &r); err != nil {
-			return nil, fmt.Errorf("read the residency of tenant %s: %w", t, err)
-		}
-		out.Residency = r.AllowedHosts
-		if out.Residency == nil {
-			out.Residency = skill.Residency{} // no host is allowed
-		}
-	}
-	return out, nil
+	return row, err
 }
 
 // SkillStanding is how approval and agent's run of a run of a skill stand.

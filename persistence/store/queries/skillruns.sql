@@ -2,17 +2,12 @@
 -- them.
 
 -- name: skillrun_load
-SELECT skill_id, slug, revision, agent_run_id, agent_id, approval_id, created_by, reason, key, args, precommit, steps, verification, result, compensation, fault, state,
+SELECT skill_id, slug, revision, agent_run_id, agent_id, approval_id, created_by, reason, mode, status, code, key, held, args, precommit, steps, verification, result, compensation, fault, state,
        created_at, finished_at, version, owner_epoch AS epoch
 FROM browser_skill_runs WHERE tenant_id = $1 AND id = $2
 
 -- name: skillrun_holder
 SELECT id FROM browser_skill_runs WHERE tenant_id = $1 AND key = $2 AND held
-
--- name: skillrun_skill
-SELECT s.slug, s.definition, s.policy, s.enabled, s.revision, t.residency
-FROM browser_skills s JOIN tenants t ON t.id = s.tenant_id
-WHERE s.tenant_id = $1 AND s.id = $2
 
 -- An approval that is not there, and a run that is not, are NULL.
 -- name: skillrun_standing
