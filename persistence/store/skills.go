@@ -1,11 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"agentsvc/persistence/vault"
@@ -299,3 +301,369 @@ func (s *Store) OpenSkillSecret(ctx context.Context, by By, of id.SkillID, revis
 	}
 	return secret, nil
 }
+
+// CreateSkill creates a browser skill. The caller has parsed definition, policy and secrets.
+func (t *Tx) CreateSkill(ctx context.Context, in *api.SkillCreate, parsed *skill.Skill) (*api.Skill, error) {
+	refer := &references{t: t}
+	refer.node(ctx, in.NodeID)
+	if err := refer.problem(); err != nil {
+		return nil, err
+	}
+	s := id.SkillID{UUID: id.NewAnywhere()}
+	definition, policy, err := skillDocs(parsed.Definition, parsed.Policy)
+	if err != nil {
+		return nil, err
+	}
+	sealed, refs, err := t.sealSkill(s, parsed.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	row, err := withSlug(ctx, t, "skill_slugs", in.Slug, slugOf(in.Name, "skill"), func(slug string) (*skillRow, error) {
+		return one[skillRow](ctx, t.View, "skill_insert", t.tenant, s, slug, in.Name, in.Description, jsonArg(definition), jsonArg(policy), sealed, refs,
+			in.NodeID, in.Enabled == nil || *in.Enabled, in.RecorderID)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, err := row.shown()
+	if err != nil {
+		return nil, err
+	}
+	return out, t.Audit(ctx, "browser_skill.create", "browser_skill", s.UUID, map[string]bool{"owner_attested": true})
+}
+
+func skillDocs(d *skill.Definition, p *skill.Policy) (definition, policy json.RawMessage, err error) {
+	if definition, err = json.Marshal(d); err != nil {
+		return nil, nil, fmt.Errorf("encode a definition: %w", err)
+	}
+	if policy, err = json.Marshal(p); err != nil {
+		return nil, nil, fmt.Errorf("encode a policy: %w", err)
+	}
+	return definition, policy, nil
+}
+
+// SkillSteps returns the steps of a recorder session for a definition that is saved.
+type SkillSteps struct {
+	Recorded  []skill.Step
+	Residency skill.Residency
+}
+
+// UpdateSkill changes the fields set in the patch. A definition that visits a host which the old
+// one did not drops the secrets, unless the body has auth. The caller has checked that a
+// definition comes with a recorder session, whose steps are taught.
+func (t *Tx) UpdateSkill(ctx context.Context, s id.SkillID, in *api.SkillPatch, taught SkillSteps) (_ *api.Skill, dropped bool, err error) {
+	row, err := foundSkill(one[skillRow](ctx, t.View, "skill_lock", t.tenant, s))
+	if err != nil {
+		return nil, false, err
+	}
+	refer := &references{t: t}
+	refer.node(ctx, in.NodeID.OrPtr(nil))
+	if err := refer.problem(); err != nil {
+		return nil, false, err
+	}
+	old, err := skill.Load(row.Definition)
+	if err != nil {
+		return nil, false, err
+	}
+	rawPolicy := mergedPolicy(row.Policy, json.RawMessage(in.Policy))
+	d, again := old, len(in.Definition) > 0
+	var p *skill.Policy
+	var secrets map[string]string
+	replace := len(in.Auth) > 0
+	if again {
+		auth := json.RawMessage(in.Auth)
+		if !replace {
+			auth = keptAuth(in.Definition)
+		}
+		parsed, err := skill.Parse(skill.Input{Definition: json.RawMessage(in.Definition), Policy: rawPolicy, Auth: auth, OwnerAttested: in.OwnerAttested,
+			Recorded: taught.Recorded, Residency: taught.Residency})
+		if err != nil {
+			return nil, false, err
+		}
+		d, p, secrets = parsed.Definition, parsed.Policy, parsed.Secrets
+		moved := skill.Moved(old, d) || old.Auth.Kind != d.Auth.Kind || !slices.Equal(old.Auth.SecretRefs, d.Auth.SecretRefs)
+		if !replace && moved {
+			replace, secrets, dropped = true, nil, len(row.SecretRefs) > 0
+		}
+	} else {
+		if p, err = skill.ParsePolicy(rawPolicy, d); err != nil {
+			return nil, false, err
+		}
+		if replace {
+			if secrets, err = skill.ParseAuth(json.RawMessage(in.Auth), d); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	sealed, refs, err := t.sealSkill(s, secrets)
+	if err != nil {
+		return nil, false, err
+	}
+	definition, policy, err := skillDocs(d, p)
+	if err != nil {
+		return nil, false, err
+	}
+	set(&row.Name, in.Name)
+	set(&row.Description, in.Description)
+	set(&row.Enabled, in.Enabled)
+	if again {
+		row.RecorderSessionID = in.RecorderID
+	}
+	var detail any
+	if dropped {
+		detail = map[string]bool{"credentials_dropped": true}
+	}
+	row, err = one[skillRow](ctx, t.View, "skill_update", t.tenant, s, row.Name, row.Description, jsonArg(definition), jsonArg(policy), in.NodeID.OrPtr(row.NodeID),
+		replace, sealed, refs, again, row.Enabled, row.RecorderSessionID)
+	if err != nil {
+		return nil, false, fmt.Errorf("update browser skill: %w", err)
+	}
+	out, err := row.shown()
+	if err != nil {
+		return nil, false, err
+	}
+	return out, dropped, t.Audit(ctx, "browser_skill.update", "browser_skill", s.UUID, detail)
+}
+
+// keptAuth returns an auth that fits a definition whose secrets stay: Parse asks for each of them.
+// Their values here are placeholders and are not stored. What is malformed gives none.
+func keptAuth(definition api.SkillDefinition) json.RawMessage {
+	var d struct {
+		Auth skill.Auth `json:"auth"`
+	}
+	if json.Unmarshal(definition, &d) != nil || d.Auth.Kind == "" || d.Auth.Kind == skill.AuthNone {
+		return nil
+	}
+	value := "kept"
+	if d.Auth.Kind == skill.AuthCookies {
+		value = `[{"name":"kept","value":"","domain":"kept.example"}]`
+	}
+	secrets := map[string]string{}
+	for _, ref := range d.Auth.SecretRefs {
+		secrets[ref] = value
+	}
+	doc, err := json.Marshal(map[string]any{"mode": d.Auth.Kind, "secrets": secrets})
+	if err != nil {
+		return nil
+	}
+	return doc
+}
+
+// mergedPolicy returns a policy with the members of a patch over it. What is no object is
+// returned as it is, and found wrong where it is parsed.
+func mergedPolicy(old, patch json.RawMessage) json.RawMessage {
+	var to, over map[string]json.RawMessage
+	if len(patch) == 0 {
+		return old
+	}
+	if string(patch) == "null" || json.Unmarshal(patch, &over) != nil || json.Unmarshal(old, &to) != nil {
+		return patch
+	}
+	maps.Copy(to, over)
+	doc, err := json.Marshal(to)
+	if err != nil {
+		return patch
+	}
+	return doc
+}
+
+// DeleteSkill deletes a browser skill with its grants and runs.
+func (t *Tx) DeleteSkill(ctx context.Context, s id.SkillID) error {
+	// Making a grant locks the skill: none can appear in between.
+	if _, err := foundSkill(one[skillRow](ctx, t.View, "skill_lock", t.tenant, s)); err != nil {
+		return err
+	}
+	grants, err := scalars[int64](ctx, t.View, "skill_grants_count", t.tenant, s)
+	if err != nil {
+		return err
+	}
+	if _, err := t.exec(ctx, "skill_delete", t.tenant, s); err != nil {
+		return fmt.Errorf("delete browser skill: %w", err)
+	}
+	return t.Audit(ctx, "browser_skill.delete", "browser_skill", s.UUID, map[string]int64{"grants": grants[0]})
+}
+
+type skillGrantRow struct {
+	ID          id.GrantID
+	AgentID     *id.AgentID
+	NodeID      *id.NodeID
+	ToolPattern string
+	CreatedAt   time.Time
+}
+
+func (r *skillGrantRow) shown() api.SkillGrant {
+	_, op, _ := strings.Cut(r.ToolPattern, ".")
+	return api.SkillGrant{ID: r.ID, AgentID: r.AgentID, NodeID: r.NodeID, Op: api.SkillGrantOp(op), CreatedAt: r.CreatedAt}
+}
+
+// SkillGrants returns the grants of a browser skill, newest first. A skill that does not exist has
+// none: callers look it up.
+func (v View) SkillGrants(ctx context.Context, s id.SkillID, at id.GrantID, limit int) ([]api.SkillGrant, error) {
+	from, n := before(at.UUID, limit)
+	rows, err := listed[skillGrantRow](ctx, v, "skill_grants", v.tenant, s, from, n)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.SkillGrant, len(rows))
+	for i := range rows {
+		out[i] = rows[i].shown()
+	}
+	return out, nil
+}
+
+// holdSkill locks a skill against deletion and returns its slug.
+func (t *Tx) holdSkill(ctx context.Context, s id.SkillID) (string, error) {
+	slugs, err := scalars[string](ctx, t.View, "skill_hold", t.tenant, s)
+	if err == nil && len(slugs) == 0 {
+		err = NoSkill(skillWord)
+	}
+	if err != nil {
+		return "", err
+	}
+	return slugs[0], nil
+}
+
+// GrantSkill allows operations of a skill to an agent or to an org node, exactly one of them. For
+// an agent the newest version's manifest with the operations becomes a new version, which is
+// published.
+func (t *Tx) GrantSkill(ctx context.Context, s id.SkillID, in *api.SkillGrantCreate) ([]api.SkillGrant, error) {
+	slug, err := t.holdSkill(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if (in.AgentID == nil) == (in.NodeID == nil) {
+		return nil, problem.Invalid("agent_id", "give one of agent_id and node_id")
+	}
+	refer := &references{t: t}
+	refer.node(ctx, in.NodeID)
+	if err := refer.problem(); err != nil {
+		return nil, err
+	}
+	if in.AgentID != nil {
+		if _, _, err := t.giveSkill(ctx, "agent_id", *in.AgentID, slug, in.Ops, true); err != nil {
+			return nil, err
+		}
+	}
+	return t.grantSkill(ctx, s, slug, in.AgentID, in.NodeID, in.Ops)
+}
+
+// AttachSkill allows operations of a skill to all targets or to none.
+func (t *Tx) AttachSkill(ctx context.Context, in *api.Attach) ([]api.Attached, error) {
+	slug, err := t.holdSkill(ctx, in.Connector.ID)
+	if err != nil {
+		return nil, err
+	}
+	ops := make([]api.SkillGrantOp, len(in.Tools))
+	for i, op := range in.Tools {
+		ops[i] = api.SkillGrantOp(op)
+	}
+	at := make([]int, len(in.Targets)) // agents are locked in the order of their ids
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(x, y int) int {
+		return bytes.Compare(in.Targets[x].AgentID.UUID[:], in.Targets[y].AgentID.UUID[:])
+	})
+	out := make([]api.Attached, len(in.Targets))
+	for n, i := range at {
+		a := in.Targets[i].AgentID
+		path := fmt.Sprintf("targets[%d].agent_id", i)
+		if n > 0 && in.Targets[at[n-1]].AgentID == a {
+			return nil, problem.Invalid(path, "stands twice in the list")
+		}
+		version, published, err := t.giveSkill(ctx, path, a, slug, ops, in.Publish)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = api.Attached{AgentID: a, Version: version, Published: published}
+	}
+	for i := range out {
+		if out[i].Grants, err = t.grantSkill(ctx, in.Connector.ID, slug, &out[i].AgentID, nil, ops); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// giveSkill puts operations of a skill into an agent's newest manifest, as a new version unless it
+// has them already, and publishes that. It returns the newest version and whether it is published.
+func (t *Tx) giveSkill(ctx context.Context, at string, a id.AgentID, slug string, ops []api.SkillGrantOp, publish bool) (version int, published bool, err error) {
+	row, err := one[api.Agent](ctx, t.View, "agent_lock", t.tenant, a)
+	switch {
+	case err != nil:
+		return 0, false, err
+	case row == nil:
+		return 0, false, problem.Invalid(at, "there is no such agent")
+	case row.LatestVersion == 0:
+		return 0, false, problem.Invalid(at, "the agent has no version yet: add one first")
+	}
+	newest, err := t.Version(ctx, a, row.LatestVersion)
+	if err != nil {
+		return 0, false, err
+	}
+	named := []string{}
+	for _, op := range ops {
+		if op == api.GrantAll {
+			named = append(named, string(api.GrantRun), string(api.GrantDryRun))
+		} else {
+			named = append(named, string(op))
+		}
+	}
+	merged, changed, err := agent.WithSkill(ctx, json.RawMessage(newest.Manifest), slug, named)
+	if err != nil {
+		return 0, false, err
+	}
+	if changed {
+		if row, newest, err = t.CreateVersion(ctx, a, merged); err != nil {
+			return 0, false, err
+		}
+	}
+	if publish {
+		if row, newest, err = t.Publish(ctx, a, newest.Version); err != nil {
+			return 0, false, err
+		}
+	}
+	return newest.Version, row.PublishedVersion != nil && *row.PublishedVersion == newest.Version, nil
+}
+
+// grantSkill makes one grant for each operation. One that is there already stays as it is.
+func (t *Tx) grantSkill(ctx context.Context, s id.SkillID, slug string, a *id.AgentID, n *id.NodeID, ops []api.SkillGrantOp) ([]api.SkillGrant, error) {
+	out := []api.SkillGrant{}
+	for i, op := range ops {
+		if slices.Contains(ops[:i], op) {
+			continue
+		}
+		row, err := one[skillGrantRow](ctx, t.View, "skill_grant_insert", t.tenant, id.GrantID{UUID: id.NewAnywhere()}, s, skill.ToolName(slug, skill.Op(op)), a, n)
+		if err != nil {
+			return nil, fmt.Errorf("insert a grant of a browser skill: %w", err)
+		}
+		out = append(out, row.shown())
+	}
+	detail := map[string]any{"ops": ops}
+	if a != nil {
+		detail["agent_id"] = a
+	} else {
+		detail["node_id"] = n
+	}
+	return out, t.Audit(ctx, "browser_skill.grant", "browser_skill", s.UUID, detail)
+}
+
+// RevokeSkill deletes a grant of a skill. Manifests that name the skill stay.
+func (t *Tx) RevokeSkill(ctx context.Context, s id.SkillID, g id.GrantID) error {
+	n, err := t.exec(ctx, "skill_grant_delete", t.tenant, s, g)
+	if err == nil && n == 0 {
+		err = NoSkill("grant of the browser skill")
+	}
+	if err != nil {
+		return err
+	}
+	return t.Audit(ctx, "browser_skill.revoke", "browser_skill", s.UUID, map[string]id.GrantID{"grant_id": g})
+}
+
+// SkillShot returns the key of a screenshot in the store of files.
+func SkillShot(t id.TenantID, run id.SkillRunID, step string) string {
+	return SkillShots + "/" + t.String() + "/" + run.String() + "/" + step + ".jpg"
+}
+
+// SkillShots begins the keys of screenshots.
+const SkillShots = "browser-skills"

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,7 @@ type param struct {
 	off      uintptr
 	set      setter
 	typ      reflect.Type
+	missing  problem.Code // of the 404 for a path that can name nothing
 }
 
 // setter parses text into the field at p. It returns the value to check against the schema,
@@ -92,7 +94,7 @@ func (p *plan) fields(t reflect.Type, base uintptr, route string) {
 			s.Nullable = false
 			*list = append(*list, param{
 				name: name, lower: strings.ToLower(name), required: in == "path" || f.Tag.Get("required") == "true",
-				schema: s, off: off, set: setterOf(f.Type, where), typ: f.Type,
+				schema: s, off: off, set: setterOf(f.Type, where), typ: f.Type, missing: cmp.Or(problem.Code(f.Tag.Get("missing")), problem.CodeNotFound),
 			})
 			placed = true
 		}
@@ -227,13 +229,13 @@ func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 // nothing returns the 404 for a path parameter that cannot name anything.
 func (f *param) nothing(text string) *problem.Error {
 	if !clean(text) {
-		return problem.New(problem.CodeNotFound, "There is nothing at this path.")
+		return problem.New(f.missing, "There is nothing at this path.")
 	}
 	what, kind := strings.ReplaceAll(f.name, "_", " "), "value"
 	if isID(f.typ) {
 		what, kind = thing(f.typ.Name()), "id"
 	}
-	return problem.New(problem.CodeNotFound, fmt.Sprintf("%s: %q is not a valid %s", what, cut(text, 64), kind))
+	return problem.New(f.missing, fmt.Sprintf("%s: %q is not a valid %s", what, cut(text, 64), kind))
 }
 
 // thing returns in words what an id type names: EndUserID is "end user".

@@ -65,7 +65,8 @@ type Download struct {
 	MediaType string
 	Size      int64 // negative when unknown
 	Body      io.ReadCloser
-	Inline    bool // shown by the browser instead of saved: only for media types that cannot hold a script
+	Cache     string // Cache-Control; "": no-store
+	Inline    bool   // shown by the browser instead of saved: only for media types that cannot hold a script
 }
 
 func (rq *request) download(d *Download) {
@@ -76,6 +77,9 @@ func (rq *request) download(d *Download) {
 	}
 	h.Set("Content-Disposition", fmt.Sprintf("%s; filename=%q; filename*=UTF-8''%s", disposition, plainName(d.Name), url.PathEscape(d.Name)))
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	if d.Cache != "" {
+		h.Set("Cache-Control", d.Cache)
+	}
 	mediaType := d.MediaType
 	if mediaType == "" || strings.ContainsAny(mediaType, "\r\n") {
 		mediaType = "application/octet-stream"

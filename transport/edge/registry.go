@@ -140,11 +140,12 @@ func (r *registry) name(t reflect.Type, hint string) string {
 		name += upper(a[strings.LastIndexAny(a, "./")+1:])
 	}
 	name = notInName.ReplaceAllString(upper(name), "")
-	if _, taken := r.types[name]; taken || name == "" {
+	taken := func(name string) bool { return r.types[name] != nil || r.schemas[name] != nil } // some schemas have no type
+	if name == "" || taken(name) {
 		name = upper(path.Base(t.PkgPath())) + name
 	}
 	for n, unique := 2, name; ; n++ {
-		if _, taken := r.types[unique]; !taken {
+		if !taken(unique) {
 			return unique
 		}
 		unique = fmt.Sprintf("%s%d", name, n)

@@ -91,8 +91,8 @@ type Logins interface {
 }
 
 // Config holds the dependencies of the routes. Everything but Provides, Revoker, Valid,
-// Versions, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding and Wake is
-// required.
+// Versions, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, SkillRuns,
+// Recorder and Wake is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -146,6 +146,11 @@ type Config struct {
 	Embedding func(name string) bool
 	// SourceURLs checks the addresses of knowledge sources.
 	SourceURLs store.URLs
+	// SkillRuns starts dry runs of browser skills and reads runs; nil means that dry runs are
+	// BROWSER_SKILL_UNAVAILABLE, and that there are no runs.
+	SkillRuns SkillRuns
+	// Recorder knows the sessions in which skills are recorded; nil means none.
+	Recorder Recorder
 	// Wake makes the actor of a document or a source look at its row, without waiting; nil means
 	// that only the search for open work does.
 	Wake func(kind string, t id.TenantID, actor id.UUID)
@@ -244,6 +249,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.connectionRoutes(t)
 	p.grantRoutes(t)
 	p.policyRoutes(t)
+	p.skillRoutes(t)
 	p.webhookRoutes(t)
 	p.triggerRoutes(t)
 	p.embedKeyRoutes(t)
@@ -269,6 +275,7 @@ var Tags = []edge.Tag{
 	{Name: "Approvals", Description: "Tool calls that wait for a person, and their decisions."},
 	{Name: "Tool servers", Description: "MCP servers, their credentials, and grants to call their tools."},
 	{Name: "Approval policies", Description: "Rules that make tool calls wait for an approval."},
+	{Name: skillsTag, Description: "Work on a web site that was shown once, as tools of agents: what is done, who approves it, which agents may, and what became of it."},
 	{Name: webhooks, Description: "Notifications of events: endpoints, deliveries, listeners."},
 	{Name: TriggersTag, Description: "Start runs automatically: hooks and schedules."},
 	{Name: embedKeys, Description: "Let a chat widget on your pages talk to one agent."},
