@@ -141,19 +141,24 @@ func (k *kind) job(ctx context.Context, s *State, again bool) (j *skill.Job, unf
 	case len(faults) > 0:
 		return nil, "The values do not fit the skill any more.", nil
 	}
-	suffix := ""
-	if again {
-		suffix = ".2"
-	}
 	return &skill.Job{
 		Tenant: s.Tenant, Skill: s.Skill, Run: s.ID, Definition: row.Definition, Values: b.Values, Residency: row.Residency,
 		Open: func(ref string) (string, error) {
 			return k.cfg.Secrets.Open(ctx, s.Tenant, s.Skill, s.Taught, s.ID, ref)
 		},
 		Keep: func(step string, jpeg []byte) (string, error) {
-			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, step+suffix, jpeg)
+			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, shot(step, again), jpeg)
 		},
 	}, "", nil
+}
+
+// shot returns the name of a step's screenshot. Those of a second filling have names of their own.
+func shot(step string, again bool) string {
+	const second, most = "--2", 64
+	if again {
+		return step[:min(len(step), most-len(second))] + second
+	}
+	return step
 }
 
 // fit returns the skill, or why it may not run (any more).

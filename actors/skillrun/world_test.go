@@ -55,6 +55,7 @@ type site struct {
 	onClick  func(ctx context.Context)
 	onVerify func(ctx context.Context)
 	onUndo   func(ctx context.Context)
+	ledger   *pgxpool.Pool // clicks of all processes are noted there
 
 	mu     sync.Mutex // guards the fields below
 	fills  map[id.SkillRunID]int
@@ -157,6 +158,11 @@ func (p *session) Commit(ctx context.Context) *skill.Report {
 	p.s.mu.Lock()
 	p.s.clicks[p.j.Run] = append(p.s.clicks[p.j.Run], p.amount)
 	p.s.mu.Unlock()
+	if p.s.ledger != nil {
+		if _, err := p.s.ledger.Exec(context.Background(), `INSERT INTO clicks VALUES ($1, $2)`, p.j.Run, p.amount); err != nil {
+			panic(err)
+		}
+	}
 	if p.s.onClick != nil {
 		p.s.onClick(ctx)
 	}

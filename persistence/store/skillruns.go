@@ -2,12 +2,15 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/skill"
@@ -54,14 +57,6 @@ func SkillRunArgsAt(t id.TenantID, r id.SkillRunID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "browser_skill_runs", Row: r.String(), Column: "args"}
 }
 
-// SkillShot returns the key of a screenshot of a run of a browser skill.
-func SkillShot(t id.TenantID, r id.SkillRunID, step string) string {
-	return skillFiles + "/" + t.String() + "/" + r.String() + "/" + step + ".jpg"
-}
-
-// skillFiles are the screenshots of runs of browser skills.
-const skillFiles = "browser-skills"
-
 // Run returns a run; nil if there is none.
 func (s *SkillRuns) Run(ctx context.Context, t id.TenantID, r id.SkillRunID) (*SkillRun, error) {
 	return one[SkillRun](ctx, s.view(t), "skillrun_load", t, r)
@@ -99,4 +94,57 @@ func (s *SkillRuns) Standing(ctx context.Context, t id.TenantID, a *id.ApprovalI
 		return SkillStanding{}, err
 	}
 	return *row, nil
+}
+
+// shown returns the run as the API shows it.
+func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
+	out := &api.SkillRun{ID: run, SkillID: r.Skill, AgentRunID: r.AgentRun, Mode: r.Mode, Status: r.Status, Code: r.Code, Result: api.Value(r.Result),
+		CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}
+	if r.Mode == skill.Run {
+		out.ApprovalID = r.Approval
+	}
+	for _, c := range []struct {
+		doc []byte
+		to  any
+	}{{r.Precommit, &out.Precommit}, {r.Steps, &out.Steps}, {r.Verification, &out.Verification}, {r.Compensation, &out.Compensation}} {
+		if len(c.doc) > 0 {
+			if err := json.Unmarshal(c.doc, c.to); err != nil {
+				return nil, fmt.Errorf("read the record of skill run %s: %w", run, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// SkillRuns returns runs of browser skills, newest first, after at; there may be one more than
+// limit.
+func (v View) SkillRuns(ctx context.Context, f api.SkillRunFilter, at id.SkillRunID, limit int) ([]api.SkillRun, error) {
+	from, n := before(at.UUID, limit)
+	rows, err := listed[skillRunRow](ctx, v, "skillruns", v.tenant, from, f.Skill, f.AgentRun, n)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.SkillRun, len(rows))
+	for i := range rows {
+		run, err := rows[i].shown(rows[i].ID)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = *run
+	}
+	return out, nil
+}
+
+// SkillRun returns one run; nil if there is none.
+func (v View) SkillRun(ctx context.Context, r id.SkillRunID) (*api.SkillRun, error) {
+	row, err := one[SkillRun](ctx, v, "skillrun_load", v.tenant, r)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	return row.shown(r)
+}
+
+type skillRunRow struct {
+	ID id.SkillRunID
+	SkillRun
 }
