@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"agentsvc/persistence/knowledge"
+	"agentsvc/transport/browser"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -25,6 +26,7 @@ type outbound struct {
 	attempts   *webhook.Sender
 	connectors *connector.Connectors
 	parser     *parser.Parser
+	browser    *browser.Browser // performs browser skills; starts Chromium with the first one
 	index      *knowledge.Index // makes the vectors of queries with models
 }
 
@@ -46,8 +48,14 @@ func (s *service) openOutbound(context.Context) error {
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
 	var err error
-	s.parser, err = openParser()
-	return err
+	if s.parser, err = openParser(); err != nil {
+		return err
+	}
+	if s.browser, err = openBrowser(c, s.guard, s.log); err != nil {
+		return err
+	}
+	s.onStop(s.browser.Close)
+	return nil
 }
 
 // ownAddresses are the listeners that outbound calls never reach.

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	shared.close()
+	quick.close()
 	os.Exit(code)
 }
 
@@ -39,7 +40,7 @@ func config(t testing.TB) Config {
 		t.Fatal(err)
 	}
 	return Config{Guard: egress.New(egress.Config{Allow: loopback}), Command: []string{self, Command}, Name: fmt.Sprintf("test-%d", os.Getpid()),
-		StepTimeout: 5 * time.Second, JobTimeout: 30 * time.Second, Log: zerolog.New(os.Stderr)}
+		StepTimeout: 5 * time.Second, JobTimeout: 30 * time.Second, Log: zerolog.Nop()}
 }
 
 // shared is one browser for the tests that do not end it.
@@ -166,4 +167,9 @@ func TestOrderIsCancelledOnce(t *testing.T) {
 	if n := w.Effects("1001"); n != 1 {
 		t.Fatalf("%d effects", n)
 	}
+}
+
+// guardWithout allows loopback but one listener, which it takes for our own.
+func guardWithout(addr string) *egress.Guard {
+	return egress.New(egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(addr)}})
 }

@@ -173,7 +173,7 @@ func (b *Browser) connect(e *engine, pw *playwright.Playwright, sandboxed bool) 
 			ExecutablePath: playwright.String(e.home.path + "/chromium"), Headless: playwright.Bool(true), ChromiumSandbox: playwright.Bool(sandboxed),
 			Args: args, IgnoreDefaultArgs: []string{"--disable-popup-blocking"}, Timeout: ms(launchTimeout),
 			HandleSIGHUP: playwright.Bool(false), HandleSIGINT: playwright.Bool(false), HandleSIGTERM: playwright.Bool(false),
-			// What belongs to no session goes to a port that nobody answers.
+			// What belongs to no session goes to a port without a listener.
 			Proxy: &playwright.Proxy{Server: "http://127.0.0.1:9", Bypass: playwright.String("<-loopback>")},
 		})
 	}
