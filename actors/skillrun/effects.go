@@ -38,7 +38,7 @@ type Session interface {
 	Commit(ctx context.Context) *skill.Report
 	// Verify runs the steps behind the commit, the checks and the result fields.
 	Verify(ctx context.Context) *skill.Report
-	// Close is idempotent.
+	// Close is idempotent and does not block.
 	Close()
 }
 
@@ -70,7 +70,6 @@ type Grants interface {
 // Actors sends messages to actors (cluster.Node).
 type Actors interface {
 	Ask(ctx context.Context, a cluster.Address, message any) (any, error)
-	OnStop(f func(context.Context) error)
 }
 
 // Crash points: the page is ready and the receipt is not written; the receipt is written and
@@ -492,14 +491,13 @@ func (k *kind) desk(a cluster.Address) *desk {
 	return d.(*desk)
 }
 
-// clear closes the desk of an activation that needs no page any more. Closing a page may take
-// time, so it is done beside the mailbox.
+// clear closes the desk of an activation that needs no page any more.
 func (k *kind) clear(a cluster.Address) {
 	d, ok := k.desks.LoadAndDelete(a)
 	if !ok {
 		return
 	}
 	if o := d.(*desk).shut(); o != nil {
-		k.closing.Go(o.close)
+		o.close()
 	}
 }

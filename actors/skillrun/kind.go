@@ -56,11 +56,10 @@ const (
 )
 
 type kind struct {
-	cfg     Config
-	actors  Actors
-	places  *turn.Places
-	desks   sync.Map       // cluster.Address to *desk
-	closing sync.WaitGroup // pages that are being closed
+	cfg    Config
+	actors Actors
+	places *turn.Places
+	desks  sync.Map // cluster.Address to *desk
 }
 
 // Register makes n the host of runs of browser skills that write through w. It is called before n
@@ -73,7 +72,6 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 		cfg.Each = min(eachSessions, cfg.Most)
 	}
 	k := &kind{cfg: cfg, actors: n, places: turn.New(cfg.Most, cfg.Each)}
-	n.OnStop(func(context.Context) error { k.closing.Wait(); return nil })
 	durable.Register(n, w, durable.Kind[State]{
 		Name:    msg.KindSkillRun,
 		Machine: Machine{},

@@ -132,6 +132,17 @@ func (s *service) addIngests(host durable.Config) {
 	ingest.Register(s.node, s.writer, ingest.Config{Store: knowledge.NewChunks(s.pools.system), Files: contents{s.blobs}, Parser: s.parser, Embedder: s.models, Log: s.log}, host)
 }
 
+func (s *service) addSkillRuns(host durable.Config) {
+	open := &pages{Browser: s.browser}
+	s.onStop(open.wait)
+	runs := skillrun.Config{Store: store.NewSkillRuns(s.pools.system), Browser: open, Secrets: secrets{s.tables}, Files: screenshots{s.blobs}, Grants: s.tools, Vault: s.keys,
+		Changed: s.skills.Changed, Hears: s.sent.hearers.Hears, Log: s.log}
+	if s.mesh != nil {
+		runs.Holder = durable.Holder(s.node, s.living)
+	}
+	skillrun.Register(s.node, s.writer, runs, host)
+}
+
 // addStreams adds the hubs of running runs, from which event streams read.
 func (s *service) addStreams() {
 	watched := stream.Config{Node: s.node, Source: feed.New(s.pools.api), Heads: s.sweeps, Log: s.log}

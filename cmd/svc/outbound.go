@@ -5,9 +5,9 @@ import (
 	"net"
 	"net/netip"
 
-	"agentsvc/actors/skillrun"
 	"agentsvc/persistence/knowledge"
 	"agentsvc/persistence/store"
+	"agentsvc/transport/browser"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -25,10 +25,10 @@ type outbound struct {
 	models     *provider.Providers
 	tools      *toolbox.Toolbox
 	skills     *toolbox.Skills
-	browser    skillrun.Browser
 	attempts   *webhook.Sender
 	connectors *connector.Connectors
 	parser     *parser.Parser
+	browser    *browser.Browser // performs browser skills; starts Chromium with the first one
 	index      *knowledge.Index // makes the vectors of queries with models
 }
 
@@ -45,13 +45,16 @@ func (s *service) openOutbound(context.Context) error {
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
 	s.onStop(infallible(s.attempts.Close))
-	s.browser = noBrowser{}
+	var err error
+	if s.browser, err = openBrowser(c, s.guard, s.log); err != nil {
+		return err
+	}
+	s.onStop(s.browser.Close)
 	s.skills = &toolbox.Skills{Rows: store.NewSkillRuns(s.pools.system), Actors: s.node, Available: s.browser.Available}
 	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
 		Searcher: runSearcher{s.index}, Skills: s.skills})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
-	var err error
 	s.parser, err = openParser()
 	return err
 }
