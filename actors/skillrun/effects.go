@@ -73,7 +73,7 @@ type Actors interface {
 }
 
 // Crash points: the page is ready and the receipt is not written; the receipt is written and
-// nothing is clicked; the click was answered and nobody knows; the checks begin; they have ended.
+// nothing is clicked; the click was answered, which no row says; the checks begin; they have ended.
 var (
 	pointPrepared = failpoint.Declare("skillrun.prepared")
 	pointReady    = failpoint.Declare("skillrun.ready")
@@ -317,8 +317,8 @@ func (k *kind) click(ctx context.Context, a durable.Activation, d *desk) any {
 	if click == nil || click.Event != skill.Clicked {
 		return Committed{Click: click}
 	}
-	// The status committed is worth a commit of its own: it tells whoever reads the row after a
-	// crash that the click was answered. The checks do not wait for storage.
+	// The status committed is worth a commit of its own: after a crash the row tells
+	// that the click was answered. The checks do not wait for storage.
 	asked, cancel := context.WithTimeout(ctx, tellTime)
 	_, err := k.actors.Ask(asked, a.Address, Clicked{click})
 	cancel()
@@ -476,7 +476,7 @@ func (d *desk) take() *open {
 	return o
 }
 
-// shut closes the desk and returns a page that nobody took.
+// shut closes the desk and returns a page that was not taken.
 func (d *desk) shut() *open {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -129,7 +129,7 @@ func TestOutcomesInRows(t *testing.T) {
 func begin(_ *testing.T, c *call)   { c.begins() }
 func approve(_ *testing.T, c *call) { c.prepared().approves() }
 
-// Refusals reach a waiting run by the timer that their commit sets, whoever sent no message.
+// Refusals reach a waiting run by the timer that their commit sets, also if no message does.
 func TestRefusalsEndARun(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t), newSite()

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
-	"sync"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"agentsvc/actors/skillrun"
-	"agentsvc/schemas/skill"
 	"agentsvc/transport/browser"
 	"agentsvc/transport/egress"
 )
@@ -30,34 +26,6 @@ func openBrowser(c *Config, guard *egress.Guard, log zerolog.Logger) (*browser.B
 		Driver: c.Browser.Driver, Chromium: c.Browser.Path, CDP: c.Browser.CDP, ProxyListen: c.Browser.Proxy, NoSandbox: c.Browser.NoSandbox, Production: c.Production,
 		StepTimeout: c.Browser.StepTimeout, JobTimeout: c.Browser.JobTimeout, Log: log})
 }
-
-// pages are the sessions of a node's browser, as runs of skills use them.
-type pages struct {
-	*browser.Browser
-	closing sync.WaitGroup // sessions that are being closed
-}
-
-// Prepare returns a session whose Close does not block.
-func (p *pages) Prepare(ctx context.Context, j *skill.Job) (skillrun.Session, *skill.Report, error) {
-	s, r, err := p.Browser.Prepare(ctx, j)
-	if s == nil { // not an interface that holds nil
-		return nil, r, err
-	}
-	return page{s, p}, r, err
-}
-
-func (p *pages) wait(context.Context) error {
-	p.closing.Wait()
-	return nil
-}
-
-type page struct {
-	browser.Session
-	of *pages
-}
-
-// Close closes the page beside its caller. It is idempotent.
-func (p page) Close() { p.of.closing.Go(p.Session.Close) }
 
 // browserCommand is the child of a browser. People have no use for it.
 func browserCommand() *cobra.Command {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	gosync "sync"
 
 	"agentsvc/actors/approval"
 	"agentsvc/actors/delivery"
@@ -133,9 +134,9 @@ func (s *service) addIngests(host durable.Config) {
 }
 
 func (s *service) addSkillRuns(host durable.Config) {
-	open := &pages{Browser: s.browser}
-	s.onStop(open.wait)
-	runs := skillrun.Config{Store: store.NewSkillRuns(s.pools.system), Browser: open, Secrets: secrets{s.tables}, Files: screenshots{s.blobs}, Grants: s.tools, Vault: s.keys,
+	closing := new(gosync.WaitGroup) // pages
+	s.onStop(func(context.Context) error { closing.Wait(); return nil })
+	runs := skillrun.Config{Store: store.NewSkillRuns(s.pools.system), Browser: skillrun.Adapt(s.browser, closing.Go), Secrets: secrets{s.tables}, Files: screenshots{s.blobs}, Grants: s.tools, Vault: s.keys,
 		Changed: s.skills.Changed, Hears: s.sent.hearers.Hears, Log: s.log}
 	if s.mesh != nil {
 		runs.Holder = durable.Holder(s.node, s.living)

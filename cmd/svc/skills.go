@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 
+	"agentsvc/cluster"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 )
 
 // maxShot bounds one screenshot of a browser skill.
@@ -30,4 +32,11 @@ func (f screenshots) Keep(ctx context.Context, t id.TenantID, run id.SkillRunID,
 	}
 	f.blobs.Settle(key, true)
 	return key, nil
+}
+
+// skillRunsAt asks the actors of runs of browser skills.
+type skillRunsAt struct{ node *cluster.Node }
+
+func (a skillRunsAt) ask(ctx context.Context, t id.TenantID, run id.SkillRunID, message any) (any, error) {
+	return a.node.Ask(ctx, cluster.Address{Kind: msg.KindSkillRun, Tenant: t, ID: run.UUID}, message)
 }

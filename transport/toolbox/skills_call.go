@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"agentsvc/cluster"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
@@ -31,8 +30,9 @@ import (
 
 // Skills is what calls of browser skills need.
 type Skills struct {
-	Rows   SkillRows
-	Actors Asker
+	Rows SkillRows
+	// Ask asks the actor of a run.
+	Ask func(ctx context.Context, t id.TenantID, r id.SkillRunID, message any) (any, error)
 	// Available returns nil if this node has a browser.
 	Available func() error
 
@@ -46,11 +46,6 @@ type SkillRows interface {
 	// Holder returns the run that holds an idempotency key; nil if none does.
 	Holder(ctx context.Context, t id.TenantID, key string) (*id.SkillRunID, error)
 	Skill(ctx context.Context, t id.TenantID, s id.SkillID) (*store.Skill, error)
-}
-
-// Asker asks actors (cluster.Node).
-type Asker interface {
-	Ask(ctx context.Context, a cluster.Address, message any) (any, error)
 }
 
 const (
@@ -307,7 +302,7 @@ func skillGone() *tool.Outcome {
 func (b *Toolbox) askSkill(ctx context.Context, t id.TenantID, r id.SkillRunID, m any) (msg.SkillStands, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		bounded, cancel := context.WithTimeout(ctx, askSkill)
-		v, err := b.Skills.Actors.Ask(bounded, cluster.Address{Kind: msg.KindSkillRun, Tenant: t, ID: r.UUID}, m)
+		v, err := b.Skills.Ask(bounded, t, r, m)
 		cancel()
 		if err == nil {
 			stands, _ := v.(msg.SkillStands)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"agentsvc/cluster"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
@@ -22,7 +21,7 @@ func (b *Toolbox) DryRun(ctx context.Context, by store.By, of *store.Skill, valu
 		return nil, unavailable
 	}
 	run := id.SkillRunID{UUID: id.NewAnywhere()}
-	_, err := b.Skills.Actors.Ask(ctx, cluster.Address{Kind: msg.KindSkillRun, Tenant: by.Tenant, ID: run.UUID}, msg.StartSkill{
+	_, err := b.Skills.Ask(ctx, by.Tenant, run, msg.StartSkill{
 		Run: run, Skill: of.ID, Slug: of.Slug, Taught: of.Revision, Plan: skill.PlanOf(skill.DryRun, of.Definition, of.Policy, false),
 		Key: skill.Key(by.Tenant, id.RunID(run), of.Slug, skill.OpDryRun, values), Values: values.JSON(), By: msg.By{Actor: by.Actor, IP: by.IP},
 	})
