@@ -19,7 +19,7 @@
 // activation that finds the row in committing or committed ends it with unknown_outcome.
 //
 // The approval is opened by the agent's run, together with those of the other gated calls of its
-// turn (decision 59). When all are decided, the call of the tool sends CommitSkill, and the run
+// turn (decision 58). When all are decided, the call of the tool sends CommitSkill, and the run
 // reads the approval itself: status and digest must be those of the arguments. A refused approval
 // and the end of the agent's run set the timer look in their own commit, and the run reads what
 // happened. The check of skill and grants is made before a form is filled and again before the
