@@ -396,6 +396,10 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		GET/v1/end-users GET/v1/end-users/{id} PATCH/v1/end-users/{id} DELETE/v1/end-users/{id}
 		GET/v1/embed/config POST/v1/embed/session POST/v1/embed/messages GET/v1/embed/threads GET/v1/embed/threads/{id}/messages
 		POST/v1/embed/runs/{id}/cancel GET/v1/embed/runs/{id}/events GET/embed/v1/widget.js
+		GET/v1/browser-skills POST/v1/browser-skills GET/v1/browser-skills/{id} PATCH/v1/browser-skills/{id} DELETE/v1/browser-skills/{id}
+		POST/v1/browser-skills/{id}/dry-run GET/v1/browser-skills/{id}/runs GET/v1/browser-skills/runs GET/v1/browser-skills/runs/{runId}
+		GET/v1/browser-skills/{id}/grants POST/v1/browser-skills/{id}/grants DELETE/v1/browser-skills/{id}/grants/{grantId}
+		GET/v1/browser-skills/artifacts/{key} POST/v1/integrations/attach
 		GET/v1/audit GET/v1/usage GET/v1/usage/records`)
 	b, err := os.ReadFile("docs/openapi.json")
 	if err != nil {

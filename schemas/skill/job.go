@@ -47,18 +47,18 @@ type StepResult struct {
 
 // Page is what a page shows at the commit point: the frozen preview of an approval.
 type Page struct {
-	URL    string            `json:"url"`
-	Title  string            `json:"title"`
-	Shot   string            `json:"screenshot_key,omitempty"`
+	URL    string            `json:"url" doc:"Where the page was."`
+	Title  string            `json:"title" doc:"As the page says."`
+	Shot   string            `json:"screenshot_key,omitempty" doc:"Key of the screenshot."`
 	Values map[string]string `json:"values" doc:"What the bound fields hold, by parameter."`
 }
 
 // CheckResult is the outcome of one assertion.
 type CheckResult struct {
 	Kind     CheckKind `json:"kind" enum:"url_contains,text_present,element_present,element_text"`
-	OK       bool      `json:"ok"`
-	Expected string    `json:"expected"`
-	Actual   string    `json:"actual"`
+	OK       bool      `json:"ok" doc:"true: it holds."`
+	Expected string    `json:"expected" doc:"As the definition says."`
+	Actual   string    `json:"actual" doc:"What was found."`
 }
 
 // Fault is why a job did not land. It holds no secret and no text of the page.

@@ -99,6 +99,9 @@ func (w *world) giveKnowledge(p *party) error {
 			return nil, err
 		}
 		p.base, p.document, p.source = b.ID, docs[0].ID, s.ID
+		if p.skill, err = makeSkill(ctx, tx, "carrier-claim"); err != nil {
+			return nil, err
+		}
 		return nil, nil
 	})
 }

@@ -55,6 +55,7 @@ func TestListsHaveASize(t *testing.T) {
 	w.must(err)
 	_, err = w.admin.Exec(t.Context(), "INSERT INTO artifacts (tenant_id, id, run_id, kind, name, media_type, size_bytes, sha256, created_at) VALUES ($1, gen_random_uuid(), $2, 'html', 'first', 'text/html', 1, '', now())", w.a.tenant, w.a.run)
 	w.must(err)
+	w.must(w.skillGrant(w.a))
 	w.tools.with(func(f *tools) {
 		for i := range 9 {
 			f.offers = append(f.offers, tool.Offer{Spec: tool.Spec{Source: tool.MCP, Owner: "o", Name: fmt.Sprint("t", i), Schema: json.RawMessage(`{"description":"` + strings.Repeat("x", 1<<20) + `"}`)}})
@@ -84,6 +85,10 @@ func TestListsHaveASize(t *testing.T) {
 		"listKnowledgeBases":    {path: "/v1/knowledge-bases", table: "knowledge_bases", like: own(w.a.base), n: 600, set: `jsonb_build_object('number', 1000000 + n, 'description', repeat('<', 2000))`},
 		"listDocuments":         {path: "/v1/knowledge-bases/{base}/documents", table: "kb_documents", like: own(w.a.document), n: 8, set: `jsonb_build_object('name', 'd' || n, 'error', repeat('x', 700000))`},
 		"listSources":           {path: "/v1/knowledge-bases/{base}/connectors", table: "knowledge_sources", like: own(w.a.source), n: 8, set: big("config")},
+		"listSkills":            {path: "/v1/browser-skills", table: "browser_skills", like: own(w.a.skill), n: 10, set: `jsonb_build_object('slug', 's' || n, 'definition', jsonb_build_object('auth', jsonb_build_object('kind', 'none'), 'start_url', repeat('x', 700000)))`},
+		"listSkillGrants":       {path: "/v1/browser-skills/{skill}/grants", table: "tool_grants", like: "x.browser_skill_id IS NOT NULL", n: 120, set: `jsonb_build_object('tool_pattern', 'browser_skill:carrier-claim.' || n)`},
+		"listAllSkillRuns":      {path: "/v1/browser-skills/runs"},
+		"listSkillRuns":         {path: "/v1/browser-skills/{skill}/runs"},
 		"listTriggers":          {path: "/v1/triggers", table: "triggers", like: own(w.a.hook), n: 8, set: big("input")},
 		"listEmbedKeys":         {path: "/v1/embed-keys", table: "embed_keys", like: own(w.a.embedKey), n: 8, set: `jsonb_build_object('name', 'k' || n, 'key_prefix', repeat('x', 700000))`},
 		"listEndUsers":          {path: "/v1/end-users", table: "end_users", like: own(w.a.endUser), n: 8, set: `(jsonb_build_object('external_id', 'e' || n) || ` + big("attributes") + `)`},

@@ -112,7 +112,7 @@ func (p *Platform) skillRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/browser-skills/runs/{runId}", ID: "getSkillRun", Answer: api.SkillRunAnswer{Run: &sampleSkillRun},
 		Summary: "Read a run of a browser skill", Tag: skillsTag, Role: member, Codes: missing}, p.getSkillRun)
 	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/browser-skills/artifacts/{key...}", ID: "downloadSkillShot", Summary: "Download a screenshot",
-		Description: "A JPEG. Secrets on the page are painted over.", Tag: skillsTag, Role: member, MediaType: "image/jpeg"}, p.downloadSkillShot)
+		Description: "A JPEG. Secrets on the page are painted over.", Tag: skillsTag, Role: member}, p.downloadSkillShot)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/browser-skills/{id}", ID: "getSkill", Answer: sampleSkillDetail,
 		Summary: "Read a browser skill", Description: "With its grants and its last runs.", Tag: skillsTag, Role: member, Codes: missing}, p.getSkill)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/browser-skills/{id}", ID: "updateSkill", Answer: sampleSkillDetail,

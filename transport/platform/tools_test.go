@@ -167,7 +167,7 @@ func (p party) fill() *strings.Replacer {
 	return strings.NewReplacer("{agent}", p.agent.String(), "{draft}", p.draft.String(), "{thread}", p.thread.String(), "{node}", p.node.String(),
 		"{server}", p.server.String(), "{connection}", p.connection.String(), "{grant}", p.grant.String(), "{policy}", p.policy.String(),
 		"{webhook}", p.webhook.String(), "{delivery}", p.delivery.String(), "{listener}", p.listener.String(), "{hook}", p.hook.String(), "{schedule}", p.schedule.String(),
-		"{workflow}", p.workflow.String(), "{base}", p.base.String(), "{document}", p.document.String(), "{source}", p.source.String(), "{embed_key}", p.embedKey.String(), "{end_user}", p.endUser.String(), "{unknown}", id.NewAnywhere().String())
+		"{workflow}", p.workflow.String(), "{base}", p.base.String(), "{document}", p.document.String(), "{source}", p.source.String(), "{skill}", p.skill.String(), "{embed_key}", p.embedKey.String(), "{end_user}", p.endUser.String(), "{unknown}", id.NewAnywhere().String())
 }
 
 // service.md, Tool servers, connections, grants; open-parts.md, Tools: each row is one case, and
@@ -446,7 +446,7 @@ func TestToolRoutes(t *testing.T) {
 // skillGrant creates a grant as the routes of browser skills do.
 func (w *world) skillGrant(p party) error {
 	_, err := w.admin.Exec(w.t.Context(), `INSERT INTO tool_grants (tenant_id, id, source, browser_skill_id, tool_pattern, effect) VALUES ($1, $2, 'browser_skill', $3, 'browser_skill:x.run', 'allow')`,
-		p.tenant, id.NewAnywhere(), id.NewAnywhere())
+		p.tenant, id.NewAnywhere(), p.skill)
 	return err
 }
 

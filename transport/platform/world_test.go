@@ -227,6 +227,7 @@ type party struct {
 	base     id.KnowledgeBaseID
 	document id.DocumentID // guide.md, which holds hello
 	source   id.SourceID   // a website, scheduled
+	skill    id.SkillID    // carrier-claim, without grants
 
 	embedKey    id.EmbedKeyID
 	publishable string

@@ -70,6 +70,15 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 		"config":      object{"endpoint": "https://s3.example.com", "region": "eu-1", "bucket": "docs"},
 		"credentials": object{"access_key_id": "AKIATEST", "secret_access_key": "a secret of the bucket"}}, nil)
 
+	c.ask(t, ctx, 201, "POST", "/v1/browser-skills", object{"name": "Portal", "owner_attested": true, "definition": object{
+		"start_url": "https://portal.example.com/", "target_hosts": []string{"portal.example.com"},
+		"steps": []object{
+			{"id": "pw", "kind": "type", "phase": "auth", "target": object{"selector": "#pw"}, "secret": true, "secret_ref": "password"},
+			{"id": "send", "kind": "click", "target": object{"selector": "#send"}},
+		},
+		"commit_step_id": "send", "auth": object{"kind": "credentials", "secret_refs": []string{"password"}},
+	}, "auth": object{"mode": "credentials", "secrets": object{"password": "a secret of the portal"}}}, nil)
+
 	if err := n.signal(syscall.SIGTERM, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
