@@ -714,7 +714,7 @@ func TestWhatTreatsAllKindsAlikeNamesNone(t *testing.T) {
 		t.Fatalf("only the kinds %v and the constants %v found: the check is void", folders, constants)
 	}
 	for _, k := range folders {
-		if n := strings.Count(list, k+".Traits"); n != 1 {
+		if n := strings.Count(list, "{"+k+".Traits"); n != 1 {
 			t.Errorf("the kind of actors/%s stands %d times in cmd/svc/kinds.go", k, n)
 		}
 	}

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"encoding/json"
 
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
@@ -22,6 +23,13 @@ type Store interface {
 type Vault interface {
 	Open(place vault.AAD, sealed vault.Sealed) ([]byte, error)
 	Seal(place vault.AAD, plain []byte) (vault.Sealed, error)
+}
+
+// Skills checks edited arguments of browser skills (toolbox.Toolbox).
+type Skills interface {
+	// CheckSkillEdit returns why a run does not accept edited arguments, empty if it does. The
+	// error is the storage's.
+	CheckSkillEdit(ctx context.Context, tenant id.TenantID, run id.SkillRunID, args json.RawMessage) (reason string, err error)
 }
 
 // Teller tells an actor something (cluster.Node). It does not block.

@@ -21,7 +21,7 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Config configures the kind. Everything except Hears and Log is required.
+// Config configures the kind. Everything except Hears, Skills and Log is required.
 type Config struct {
 	Store Store
 	Vault Vault
@@ -31,7 +31,9 @@ type Config struct {
 	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil:
 	// no tenant has one, and no event is written.
 	Hears func(id.TenantID) bool
-	Log   zerolog.Logger
+	// Skills checks edits of approvals of browser skills. nil: none is accepted.
+	Skills Skills
+	Log    zerolog.Logger
 }
 
 // resumeAfter is how long after the decision the timer of the run is due. It is deleted if
@@ -75,7 +77,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		return durable.Loaded[State]{}, err
 	}
 	s := State{
-		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Tool: r.Tool, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
+		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Tool: r.Tool, SkillRun: r.SkillRun, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
 		Status: r.Status, Assignee: r.Assignee, Escalate: r.Escalate, Required: r.Required, SoFar: r.SoFar, Ledger: ledger,
 		Decision: r.Decision, Feedback: r.Feedback, ExpiresAt: r.ExpiresAt, EscalateAt: r.EscalateAt, EscalatedAt: r.EscalatedAt,
 		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest,
@@ -137,20 +139,36 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			w.TimersDone = append(w.TimersDone, s.timer(msg.TimerEscalate))
 		}
 		w.Timers = append(w.Timers, journal.Timer{TimerKey: s.wakeTimer(), DueAt: now.Add(resumeAfter)})
+		if s.refusesSkill() {
+			w.Timers = append(w.Timers, journal.Timer{TimerKey: s.skillTimer(), DueAt: now.Add(resumeAfter)})
+		}
 		k.reportDecided(w, s, by, now)
 	}
 	return w
+}
+
+// refusesSkill reports whether a run of a browser skill waits for nothing any more. One that is
+// approved is told so by its agent's run, when the turn of its call has come.
+func (s *State) refusesSkill() bool {
+	return s.SkillRun != nil && s.Status != lifecycle.ApprovalApproved && s.Status != lifecycle.ApprovalEdited
+}
+
+// skillTimer returns the key of the timer that makes a run of a browser skill look at the decision.
+func (s *State) skillTimer() journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindSkillRun, Entity: s.SkillRun.UUID, Name: msg.TimerLook}
 }
 
 // ends reports whether the decision ends the approval.
 func ends(prev, next *State) bool { return next.Status.Terminal() && !prev.Status.Terminal() }
 
 // read answers a question of the machine.
-func (k *kind) read(ctx context.Context, _ cluster.Address, question any) (any, error) {
+func (k *kind) read(ctx context.Context, a cluster.Address, question any) (any, error) {
 	switch q := question.(type) {
 	case CheckArgs:
 		err := tool.Check(ctx, q.Schema, q.Args)
 		switch {
+		case err == nil && q.SkillRun != nil:
+			return k.checkSkill(ctx, a.Tenant, q)
 		case err == nil:
 			return ArgsChecked{}, nil
 		case ctx.Err() != nil:
@@ -159,6 +177,14 @@ func (k *kind) read(ctx context.Context, _ cluster.Address, question any) (any, 
 		return ArgsChecked{Reason: err.Error()}, nil
 	}
 	panic(fmt.Sprintf("approval: unknown question %T", question))
+}
+
+func (k *kind) checkSkill(ctx context.Context, tenant id.TenantID, q CheckArgs) (any, error) {
+	if k.cfg.Skills == nil {
+		return ArgsChecked{Reason: "This deployment has no browser skills."}, nil
+	}
+	reason, err := k.cfg.Skills.CheckSkillEdit(ctx, tenant, *q.SkillRun, q.Args)
+	return ArgsChecked{Reason: reason}, err
 }
 
 func (s *State) timer(name string) journal.TimerKey {
@@ -229,6 +255,9 @@ func (k *kind) tell(s *State) {
 		kind = msg.KindWorkflow
 	}
 	k.cfg.Tell.Tell(cluster.Address{Kind: kind, Tenant: s.Tenant, ID: s.Run.UUID}, msg.ApprovalsDecided{})
+	if s.refusesSkill() {
+		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindSkillRun, Tenant: s.Tenant, ID: s.SkillRun.UUID}, msg.LookSkill{})
+	}
 }
 
 var _ Store = (*engine.Store)(nil)

@@ -98,7 +98,7 @@ func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (deci
 		valid, checked := answer(known, args)
 		switch {
 		case !checked:
-			return decision{Question: CheckArgs{Schema: s.Schema, Args: args}}, nil
+			return decision{Question: CheckArgs{Schema: s.Schema, Args: args, SkillRun: s.SkillRun}}, nil
 		case valid.Reason != "":
 			return decision{}, problem.New(problem.CodeInvalidArgs, valid.Reason)
 		}

@@ -3,6 +3,8 @@ package approval
 import (
 	"encoding/json"
 	"time"
+
+	"agentsvc/schemas/id"
 )
 
 // An approval accepts msg.Decide and durable.TimerDue. It replies msg.Decided and tells its
@@ -11,7 +13,10 @@ import (
 // CheckArgs asks whether edited arguments fit the tool's schema; ArgsChecked answers.
 // A check may be expensive, so it is not part of a decision.
 type (
-	CheckArgs   struct{ Schema, Args json.RawMessage }
+	CheckArgs struct {
+		Schema, Args json.RawMessage
+		SkillRun     *id.SkillRunID
+	}
 	ArgsChecked struct{ Reason string } // why they do not fit; empty if they do
 )
 

@@ -15,7 +15,9 @@ type State struct {
 	ID     id.ApprovalID
 	Run    id.RunID
 	Tool   string // its qualified name
-	Risk   lifecycle.Risk
+	// SkillRun is the run of a browser skill on which it decides; nil: there is none.
+	SkillRun *id.SkillRunID
+	Risk     lifecycle.Risk
 	// Waiting says that the run waits for its approvals.
 	Waiting bool
 

@@ -36,6 +36,7 @@ var (
 	unknownOutcome = tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
 	lostHandoff    = tool.FailedResult(tool.ErrToolFailed, "The conversation could not be handed over.")
 	secondHandoff  = tool.FailedResult(tool.ErrToolFailed, "One turn can hand the conversation over once. Nothing was run.")
+	lostPreview    = tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
 	// cutCall is the output of a call that runs when its run ends. Its result is dropped.
 	cutCall = tool.FailedResult(tool.ErrUnknownOutcome, "The run ended before the call was answered.").Shown
 )
@@ -59,6 +60,8 @@ func owedCalls(s *State) []durable.Effect {
 	var handoff *Call
 	for _, k := range s.Calls {
 		switch {
+		case k.previews():
+			owed = append(owed, Preview{Call: k, Until: s.deadline(), Of: s})
 		case k.Status == lifecycle.StepRunning && k.Kind == lifecycle.StepHandoff:
 			handoff = k
 		case k.Status == lifecycle.StepRunning:
@@ -138,9 +141,12 @@ func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 	switch gated := p.Refused == nil && p.Terms != nil; {
 	case gated:
 		k.Status, k.Reasoning = lifecycle.StepWaiting, reasoning(r)
+		if s := p.Skill; s != nil && s.Reason != "" {
+			k.Reasoning = cut(s.Reason, maxReasoning)
+		}
 	case k.Kind == lifecycle.StepHandoff:
-	case c.leaving && p.Refused == nil:
-		k.Status = lifecycle.StepWaiting // for the run's next node
+	case p.Refused == nil && (c.leaving || k.joins()):
+		k.Status = lifecycle.StepWaiting // for the run's next node, or for another call
 	default:
 		began.Called = c.seq()
 	}
@@ -199,6 +205,11 @@ func (c *change) toolAnswered(m ToolAnswered) bool {
 
 // callFailed ends the call whose effect panicked. It may have been sent.
 func (c *change) callFailed(key string) bool {
+	for _, k := range c.s.Calls {
+		if key == previewKey(k.Idx) {
+			return c.previewed(Previewed{Idx: k.Idx, Outcome: &lostPreview})
+		}
+	}
 	i := slices.IndexFunc(c.s.Calls, func(k *Call) bool { return key == k.key() })
 	if i < 0 || c.s.calls(c.s.Calls[i].Idx) < 0 {
 		return false
@@ -245,10 +256,14 @@ func (c *change) handedOver(m HandedOver) bool {
 func (c *change) advance() {
 	running, unbegun, waiting, handoff := 0, 0, 0, 0
 	for i, k := range c.s.Calls {
-		if k.unbegun() && !c.leaving {
+		waits := k.joins() && c.s.opens(k.Plan.Skill.Run)
+		if k.unbegun() && !c.leaving && !waits {
 			k = c.beginNow(i)
 		}
 		switch {
+		case k.previews():
+			running++
+		case k.unbegun() && waits: // another call is open, and counts
 		case k.unbegun():
 			unbegun++
 		case k.Status == lifecycle.StepWaiting:
@@ -277,6 +292,49 @@ func (k *Call) unbegun() bool {
 	return k.Status == lifecycle.StepWaiting && k.Kind != lifecycle.StepHandoff && k.Plan.Terms == nil
 }
 
+// previews reports whether something comes before the approval of the call, and has not ended.
+func (k *Call) previews() bool {
+	return k.Status == lifecycle.StepWaiting && k.Plan.Terms != nil && k.Plan.Skill != nil && k.Plan.Skill.Previews && k.Approval == nil && !k.Previewed
+}
+
+// joins reports whether an earlier call of the turn makes the run of the same browser skill.
+func (k *Call) joins() bool { return k.Plan.Skill != nil && k.Plan.Skill.Joins }
+
+// opens reports whether the call that makes a run of a browser skill has not ended.
+func (s *State) opens(run id.SkillRunID) bool {
+	return slices.ContainsFunc(s.Calls, func(k *Call) bool {
+		return k.Plan.Skill != nil && k.Plan.Skill.Run == run && !k.Plan.Skill.Joins && (k.Status == lifecycle.StepRunning || k.Status == lifecycle.StepWaiting)
+	})
+}
+
+// previewing returns the index in Calls of step idx if something comes before its approval, else
+// -1.
+func (s *State) previewing(idx int) int {
+	if s.Status != lifecycle.RunRunning {
+		return -1
+	}
+	return slices.IndexFunc(s.Calls, func(k *Call) bool { return k.Idx == idx && k.previews() })
+}
+
+// previewed ends what comes before an approval. The approval opens with those of the other calls
+// of the turn, or the call ends.
+func (c *change) previewed(m Previewed) bool {
+	i := c.s.previewing(m.Idx)
+	if i < 0 {
+		return false
+	}
+	if m.Outcome != nil {
+		c.called(i, *m.Outcome)
+		return true
+	}
+	c.clock()
+	c.call(i).Previewed = true
+	if !c.overTime() {
+		c.advance()
+	}
+	return true
+}
+
 // beginNow begins a call that did not begin with its turn.
 func (c *change) beginNow(i int) *Call {
 	k := c.call(i)
@@ -289,7 +347,7 @@ func (c *change) beginNow(i int) *Call {
 // checkpoint before any of them is called.
 func (c *change) wait() {
 	for i, k := range c.s.Calls {
-		if k.Status != lifecycle.StepWaiting {
+		if k.Status != lifecycle.StepWaiting || k.Plan.Terms == nil {
 			continue
 		}
 		k = c.call(i)
@@ -338,24 +396,27 @@ func (c *change) resume() {
 		return
 	}
 	for _, k := range c.s.Calls {
-		if k.Status == lifecycle.StepWaiting && !k.sound() {
+		if k.gated() && !k.sound() {
 			c.end(lifecycle.RunFailed, lifecycle.FailInternal, "The arguments of a call are not those that were approved. Nothing was run.")
 			return
 		}
 	}
 	c.s.Status, c.s.Since = lifecycle.RunRunning, c.now
 	for _, k := range c.s.Calls {
-		if k.Status == lifecycle.StepWaiting {
+		if k.gated() {
 			c.fact(Resumed{Approval: *k.Plan.Approval, Decision: k.Approval.Decision, Seq: c.seq()})
 		}
 	}
 	for i, k := range c.s.Calls {
-		if k.Status == lifecycle.StepWaiting {
+		if k.gated() {
 			c.applyDecision(i)
 		}
 	}
 	c.advance()
 }
+
+// gated reports whether the call waits for its approval.
+func (k *Call) gated() bool { return k.Status == lifecycle.StepWaiting && k.Plan.Terms != nil }
 
 // sound reports whether the arguments of a decided call are those that were approved.
 func (k *Call) sound() bool {
@@ -395,6 +456,10 @@ func (c *change) applyDecision(i int) {
 		}
 		c.fact(f)
 	case lifecycle.ApprovalResponded:
+		if k.decidesOn() != nil { // service.md, Browser skill run outcomes
+			c.endCall(i, rejected(a.Feedback))
+			return
+		}
 		k.Said = a.Feedback
 		c.endCall(i, responded)
 	case lifecycle.ApprovalExpired:
@@ -436,6 +501,7 @@ func (c *change) tellModel() {
 // dropCalls ends the open calls of a run that ends, and withdraws their approvals.
 func (c *change) dropCalls() {
 	var asked []*Call
+	var skills []id.SkillRunID
 	for i, k := range c.s.Calls {
 		if k.Status != lifecycle.StepRunning && k.Status != lifecycle.StepWaiting {
 			continue
@@ -447,10 +513,16 @@ func (c *change) dropCalls() {
 		if k.Approval != nil && k.Status == lifecycle.StepWaiting && k.Plan.Approval != nil {
 			asked = append(asked, k)
 		}
+		if k.Plan.Skill != nil && !k.joins() {
+			skills = append(skills, k.Plan.Skill.Run)
+		}
 		c.call(i).Status = lifecycle.StepFailed
 		c.fact(e)
 	}
 	c.s.Calls, c.own = nil, false
+	if len(skills) > 0 {
+		c.fact(SkillsLeft{skills})
+	}
 	if len(asked) > 0 {
 		c.fact(Withdrawn{Calls: asked})
 	}

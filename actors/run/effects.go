@@ -133,6 +133,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return k.ask(ctx, e)
 	case Retrieve:
 		return k.search(ctx, e)
+	case Preview:
+		return k.preview(ctx, e)
 	case ToolCall:
 		return k.call(ctx, e)
 	case HandOff:

@@ -98,7 +98,7 @@ func New(cfg Config) durable.Kind[State] {
 		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
 		Finishes: func(e durable.Effect) bool {
 			switch e.(type) {
-			case ModelCall, ToolCall, Retrieve, Deliver:
+			case ModelCall, ToolCall, Preview, Retrieve, Deliver:
 				return true
 			}
 			return false
@@ -260,6 +260,8 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
 		case Waits:
 			k.wakeParent(w, s, now)
+		case SkillsLeft:
+			k.skillTimers(w, f.Runs, now)
 		case Withdrawn:
 			k.withdraw(w, s, f, m, op, now)
 		case StepEnded:
@@ -431,6 +433,13 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 	}
 	if waits { // this activation ends, and the next one may be on another node
 		k.cfg.Live.Abandon(a.Tenant, next.ID)
+	}
+	for _, f := range d.Facts {
+		if left, ok := f.(SkillsLeft); ok {
+			for _, r := range left.Runs {
+				k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindSkillRun, Tenant: a.Tenant, ID: r.UUID}, msg.LookSkill{})
+			}
+		}
 	}
 	if next.Status == lifecycle.RunFailed && !prev.Status.Terminal() {
 		k.logFailure(&prev, &next, d.Facts)

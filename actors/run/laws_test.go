@@ -278,6 +278,7 @@ func (noTools) Plan(context.Context, tool.Caller, int, []model.Call) ([]tool.Pla
 func (noTools) Call(context.Context, tool.Caller, int, tool.Planned) tool.Outcome {
 	return tool.Outcome{}
 }
+func (noTools) Preview(context.Context, tool.Caller, int, tool.Planned) *tool.Outcome { return nil }
 
 // cancels returns the statement by which a commit cancels the pending approvals in the versions that
 // were read; nil if it has none.

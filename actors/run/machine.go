@@ -49,6 +49,8 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		changed = c.retrieved(m)
 	case ToolAnswered:
 		changed = c.toolAnswered(m)
+	case Previewed:
+		changed = c.previewed(m)
 	case HandedOver:
 		changed = c.handedOver(m)
 	case Delivered:
@@ -346,7 +348,7 @@ func (c *change) modelFailed(m ModelFailed) bool {
 // timeUp ends the run. It trusts the clock of the effect, which may differ slightly from
 // this one.
 func (c *change) timeUp(m TimeUp) bool {
-	if !c.s.waitsFor(m.Idx) && c.s.calls(m.Idx) < 0 {
+	if !c.s.waitsFor(m.Idx) && c.s.calls(m.Idx) < 0 && c.s.previewing(m.Idx) < 0 {
 		return false
 	}
 	c.clock()

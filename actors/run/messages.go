@@ -49,6 +49,12 @@ type (
 		Idx     int
 		Outcome tool.Outcome
 	}
+	// Previewed is the end of what comes before the approval of a step's call. A nil Outcome
+	// means that the approval can open.
+	Previewed struct {
+		Idx     int
+		Outcome *tool.Outcome
+	}
 	// HandedOver is the agent that a step's handoff found. If it found none, Outcome
 	// says why.
 	HandedOver struct {
@@ -142,6 +148,9 @@ type (
 	// Withdrawn are the calls that end with their run before they were called, as they
 	// stood: their pending approvals are cancelled.
 	Withdrawn struct{ Calls []*Call }
+	// SkillsLeft are the runs of browser skills that calls of an ended run have made. Each of them
+	// ends too, unless its commit was begun.
+	SkillsLeft struct{ Runs []id.SkillRunID }
 	// TimerDone is a timer of a decided approval that has nothing more to do.
 	TimerDone struct{ Approval id.ApprovalID }
 	// Ended is a run that became terminal; its frame has the run's last number.

@@ -92,6 +92,8 @@ type Call struct {
 	Plan   tool.Planned
 	// Reasoning is the model's reason for the call, for the people who decide on it.
 	Reasoning string
+	// Previewed says that what comes before the approval has ended. It belongs to the activation.
+	Previewed bool
 	// Approval is set on a waiting call once its approval is open.
 	Approval *Approval
 	// Result is the result for the model, once the call has ended. Said is what a person

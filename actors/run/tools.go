@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"agentsvc/persistence/failpoint"
@@ -29,6 +30,10 @@ type Tools interface {
 	// the credential for this call only. It always answers; the answer is dropped only if
 	// ctx has ended. Handoffs are not called.
 	Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome
+	// Preview does the part of a planned call of a browser skill that comes before its approval.
+	// It returns nil when the approval can open, else the outcome of the call. It may be called
+	// again after a crash. The answer is dropped only if ctx has ended.
+	Preview(ctx context.Context, t tool.Caller, idx int, p tool.Planned) *tool.Outcome
 }
 
 // Effects of calls.
@@ -46,6 +51,18 @@ type (
 		Of    *State
 	}
 )
+
+// Preview does what comes before the approval of a call, until the run's time is up.
+type Preview struct {
+	Call  *Call
+	Until time.Time
+	Of    *State // as committed
+}
+
+// Key is stable over re-performance.
+func (e Preview) Key() string { return previewKey(e.Call.Idx) }
+
+func previewKey(idx int) string { return "preview/" + strconv.Itoa(idx) }
 
 // Key is stable over re-performance: a call that is sent again has the same key.
 func (e ToolCall) Key() string { return e.Call.key() }
@@ -98,6 +115,8 @@ func (k *kind) plan(ctx context.Context, s *State, calls []model.Call) (plan []t
 	return nil, lifecycle.FailInternal
 }
 
+var toolsGone = tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+
 var errPlan = errors.New("run: the plan does not fit the calls")
 
 // complete reports whether a plan has an entry for each call that the machine can use.
@@ -112,7 +131,7 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 	s, c := e.Of, e.Call
 	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
 	defer stop()
-	out := tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+	out := toolsGone
 	failpoint.Hit(pointBeforeCall)
 	if k.cfg.Tools != nil {
 		out = k.cfg.Tools.Call(bounded, callerOf(s), c.Idx, c.Plan)
@@ -125,6 +144,23 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 		return TimeUp{Idx: c.Idx}
 	}
 	return ToolAnswered{Idx: c.Idx, Outcome: out}
+}
+
+// preview returns nil if the preview is no longer owed.
+func (k *kind) preview(ctx context.Context, e Preview) any {
+	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	defer stop()
+	out := &toolsGone
+	if k.cfg.Tools != nil {
+		out = k.cfg.Tools.Preview(bounded, callerOf(e.Of), e.Call.Idx, e.Call.Plan)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case bounded.Err() != nil:
+		return TimeUp{Idx: e.Call.Idx}
+	}
+	return Previewed{Idx: e.Call.Idx, Outcome: out}
 }
 
 // handOff looks up the agent that takes over: the speaking agent's manifest must name it,

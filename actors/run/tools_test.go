@@ -46,6 +46,9 @@ type toolbox struct {
 	calls   []string                                                // "idx tool args"
 	by      []id.AgentID                                            // the calling agents
 	answer  func(ctx context.Context, p tool.Planned) *tool.Outcome // nil, or a nil answer: {"ok":true}
+
+	previewed []string                                                // "idx tool"
+	preview   func(ctx context.Context, p tool.Planned) *tool.Outcome // nil: the approval opens
 }
 
 func (b *toolbox) Offer(_ context.Context, t tool.Caller) ([]model.ToolSpec, error) {
@@ -72,6 +75,10 @@ func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []mode
 		p.Shown = redact.JSON(p.Args)
 		server, name, _ := strings.Cut(c.Name, ".")
 		switch {
+		case server == "skill": // a browser skill: it is previewed before its approval opens
+			p.Approval, p.Repeat = &id.ApprovalID{UUID: id.New(t.Run.Shard())}, true
+			p.Terms = &tool.Terms{Risk: lifecycle.RiskHigh, Required: 1, Role: lifecycle.RoleAdmin, SLAMinutes: 60, OnTimeout: agent.TimeoutReject}
+			p.Skill = &tool.SkillCall{Run: id.SkillRunID{UUID: id.New(t.Run.Shard())}, Previews: true, Reason: "the customer asked"}
 		case server == "gate" || c.Name == "builtin:handoff?":
 			p.Approval = &id.ApprovalID{UUID: id.New(t.Run.Shard())}
 			p.Terms = &tool.Terms{Risk: lifecycle.RiskHigh, Required: 2, Role: lifecycle.RoleAdmin, SLAMinutes: 60, OnTimeout: agent.TimeoutReject, Policy: tool.PolicyRef{Name: "P", Kind: tool.KindPolicy}}
@@ -110,6 +117,18 @@ func (b *toolbox) Call(ctx context.Context, t tool.Caller, idx int, p tool.Plann
 		}
 	}
 	return tool.Outcome{Content: `{"ok":true,"secret":"s-9"}`, Shown: json.RawMessage(`{"ok":true,"secret":"[redacted]"}`)}
+}
+
+// Preview notes which calls it was asked for; answer says what becomes of them.
+func (b *toolbox) Preview(ctx context.Context, _ tool.Caller, idx int, p tool.Planned) *tool.Outcome {
+	b.mu.Lock()
+	b.previewed = append(b.previewed, fmt.Sprint(idx, " ", p.Tool))
+	answer := b.preview
+	b.mu.Unlock()
+	if answer != nil {
+		return answer(ctx, p)
+	}
+	return nil
 }
 
 func (b *toolbox) called() []string {

@@ -53,6 +53,7 @@ type Config struct {
 	Lease          time.Duration
 	DrainTimeout   time.Duration
 	LogLevel       zerolog.Level
+	Browser        Browsers
 	LogFormat      string
 
 	filesURL string
@@ -62,6 +63,13 @@ type Config struct {
 	CloudDriveURL              string
 	OpenAIKey, OpenAIURL       string
 	AnthropicKey, AnthropicURL string
+}
+
+// Browsers are the settings of browser skills.
+type Browsers struct {
+	Path, CDP, Proxy, Driver string
+	NoSandbox                bool
+	StepTimeout, JobTimeout  time.Duration
 }
 
 type setting struct {
@@ -99,6 +107,13 @@ func (c *Config) settings() []setting {
 		{env: "SVC_WEBHOOK_TIMEOUT", value: "10s", usage: "deadline of one attempt of a webhook delivery, at most 5m", set: atMost(5*time.Minute, &c.WebhookTimeout)},
 		{env: "SVC_EMBED_TOKEN_TTL", value: "1h", usage: "life of an embed session token, at most 24h", set: atMost(24*time.Hour, &c.EmbedTokenTTL)},
 		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may use", set: commands(&c.StdioServers)},
+		{env: "SVC_BROWSER", usage: "path of a Chromium for browser skills (default found on the machine)", set: text(&c.Browser.Path)},
+		{env: "SVC_BROWSER_CDP", usage: "URL of a Chromium elsewhere, over CDP", set: text(&c.Browser.CDP), secret: true},
+		{env: "SVC_BROWSER_PROXY_ADDR", usage: "address of this machine, without a port, at which a Chromium elsewhere reaches the proxies of this node (default loopback)", set: text(&c.Browser.Proxy)},
+		{env: "SVC_BROWSER_NO_SANDBOX", value: "false", usage: "true: in production too, Chromium may run without its own sandbox where the machine allows none", set: truth(&c.Browser.NoSandbox)},
+		{env: "SVC_SKILL_STEP_TIMEOUT", value: "10s", usage: "deadline of one step of a browser skill, at most 2m", set: atMost(2*time.Minute, &c.Browser.StepTimeout)},
+		{env: "SVC_SKILL_TIMEOUT", value: "2m", usage: "deadline of a whole prepare or commit of a browser skill, at most 30m", set: atMost(30*time.Minute, &c.Browser.JobTimeout)},
+		{env: "PLAYWRIGHT_DRIVER_PATH", usage: "directory of the Playwright driver (default found on the machine)", set: text(&c.Browser.Driver)},
 		{env: "SVC_OFFICE_DRIVE_URL", usage: "Microsoft Graph for knowledge sources, with /v1.0 (default the vendor's)", set: baseURL(&c.OfficeDriveURL)},
 		{env: "SVC_CLOUD_DRIVE_URL", usage: "Google Drive for knowledge sources, with /drive/v3 (default the vendor's)", set: baseURL(&c.CloudDriveURL)},
 		{env: "SVC_METRICS_ADDR", usage: "address of a separate listener for /metrics", set: hostPort(&c.MetricsAddr)},
@@ -299,6 +314,15 @@ func (c *Config) setLevel(v string) (err error) {
 
 func text(to *string) func(string) error {
 	return func(v string) error { *to = v; return nil }
+}
+
+func truth(to *bool) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.ParseBool(v); err != nil {
+			return errors.New("must be true or false")
+		}
+		return nil
+	}
 }
 
 func oneOf(to *string, values ...string) func(string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	gosync "sync"
 
 	"agentsvc/actors/approval"
 	"agentsvc/actors/delivery"
@@ -10,6 +11,7 @@ import (
 	"agentsvc/actors/ingest"
 	"agentsvc/actors/limit/slot"
 	"agentsvc/actors/run"
+	"agentsvc/actors/skillrun"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/sweep"
 	"agentsvc/actors/sync"
@@ -43,6 +45,7 @@ var kinds = []kind{
 	{workflow.Traits, (*service).addWorkflows},
 	{sync.Traits, (*service).addSyncs},
 	{ingest.Traits, (*service).addIngests},
+	{skillrun.Traits, (*service).addSkillRuns},
 }
 
 // actors is the part of a node with its streams and durable kinds.
@@ -96,7 +99,7 @@ func (s *service) addThreads(host durable.Config) {
 }
 
 func (s *service) addApprovals(host durable.Config) {
-	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, Log: s.log}), host)
+	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, Skills: s.tools, Log: s.log}), host)
 }
 
 func (s *service) addDeliveries(durable.Config) {
@@ -128,6 +131,17 @@ func (s *service) addSyncs(host durable.Config) {
 
 func (s *service) addIngests(host durable.Config) {
 	ingest.Register(s.node, s.writer, ingest.Config{Store: knowledge.NewChunks(s.pools.system), Files: contents{s.blobs}, Parser: s.parser, Embedder: s.models, Log: s.log}, host)
+}
+
+func (s *service) addSkillRuns(host durable.Config) {
+	closing := new(gosync.WaitGroup) // pages
+	s.onStop(func(context.Context) error { closing.Wait(); return nil })
+	runs := skillrun.Config{Store: store.NewSkillRuns(s.pools.system), Browser: skillrun.Adapt(s.browser, closing.Go), Secrets: secrets{s.tables}, Files: screenshots{s.blobs}, Grants: s.tools, Vault: s.keys,
+		Changed: s.skills.Changed, Hears: s.sent.hearers.Hears, Log: s.log}
+	if s.mesh != nil {
+		runs.Holder = durable.Holder(s.node, s.living)
+	}
+	skillrun.Register(s.node, s.writer, runs, host)
 }
 
 // addStreams adds the hubs of running runs, from which event streams read.

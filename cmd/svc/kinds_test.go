@@ -22,6 +22,7 @@ var notSealed = map[string]string{
 	"attachments.sha256":         "a hash",
 	"artifacts.sha256":           "a hash",
 	"runs.state":                 "what no column says: nothing secret",
+	"browser_skill_runs.state":   "what no column says: nothing secret",
 	"idempotency.digest":         "a hash",
 	"idempotency.fingerprint":    "a hash",
 	"sessions.secret_hash":       "a hash",

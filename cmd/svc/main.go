@@ -17,6 +17,7 @@ import (
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/cmd/svc/client"
+	"agentsvc/transport/browser"
 	"agentsvc/transport/parser"
 )
 
@@ -56,7 +57,7 @@ func rootCommand() *cobra.Command {
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		switch cmd.Name() {
 		case "serve", "dev", "doctor": // they report unknown variables themselves
-		case "health", parser.Command, "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // programs read their output
+		case "health", parser.Command, browser.Command, "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // programs read their output
 		default:
 			for _, text := range strangers(os.Environ()) {
 				if cli.WantsJSON(cmd) {
@@ -70,7 +71,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(
 		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), healthCommand(), openapiCommand(), versionCommand(),
 		tenantCommand(), keyCommand(), userCommand(), resealCommand(), filesCommand(),
-		clusterCommand(), parseCommand(),
+		clusterCommand(), parseCommand(), browserCommand(),
 	)
 	root.AddCommand(client.Commands()...)
 	return root

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"agentsvc/persistence/knowledge"
+	"agentsvc/persistence/store"
+	"agentsvc/transport/browser"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -22,9 +24,11 @@ type outbound struct {
 	guard      *egress.Guard
 	models     *provider.Providers
 	tools      *toolbox.Toolbox
+	skills     *toolbox.Skills
 	attempts   *webhook.Sender
 	connectors *connector.Connectors
 	parser     *parser.Parser
+	browser    *browser.Browser // performs browser skills; starts Chromium with the first one
 	index      *knowledge.Index // makes the vectors of queries with models
 }
 
@@ -41,11 +45,16 @@ func (s *service) openOutbound(context.Context) error {
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
 	s.onStop(infallible(s.attempts.Close))
+	var err error
+	if s.browser, err = openBrowser(c, s.guard, s.log); err != nil {
+		return err
+	}
+	s.onStop(s.browser.Close)
+	s.skills = &toolbox.Skills{Rows: store.NewSkillRuns(s.pools.system), Ask: skillRunsAt{s.node}.ask, Available: s.browser.Available}
 	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
-		Searcher: runSearcher{s.index}})
+		Searcher: runSearcher{s.index}, Skills: s.skills})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
-	var err error
 	s.parser, err = openParser()
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/cache"
 	"agentsvc/persistence/knowledge"
+	"agentsvc/transport/browser"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/embed"
@@ -88,7 +89,7 @@ func newMetrics() *prometheus.Registry {
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(), knowledge.Collectors(),
+		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(), browser.Collectors(), knowledge.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}

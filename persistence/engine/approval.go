@@ -34,6 +34,7 @@ type Approval struct {
 	EscalateAt  *time.Time // from the timer; nil: there is none
 	ExpiresAt   time.Time
 	DecidedAt   *time.Time
+	SkillRun    *id.SkillRunID // the run of a browser skill on which it decides
 	Version     int64
 	Epoch       int64
 }
@@ -46,7 +47,7 @@ func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.Ap
 	)
 	found, err := one(s.pool.QueryRow(ctx, approvalSQL, tenant, approval).Scan(&a.Run, &a.RunStatus, &a.Status, &a.Tool, &a.Risk, &a.Assignee, &a.Escalate,
 		&a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt,
-		&a.DecidedAt, &a.Version, &a.Epoch))
+		&a.DecidedAt, &a.SkillRun, &a.Version, &a.Epoch))
 	if err != nil {
 		return nil, fmt.Errorf("read approval %s: %w", approval, err)
 	}

@@ -52,7 +52,7 @@ var (
 
 	approvalInsert = approvals.Insert("run_id uuid, step_idx int, agent_id uuid, node_id uuid, risk text, assignee_role text, required_approvals int, " +
 		"tool text, args json, schema json, frozen bytea, digest bytea, reasoning_summary text, policy json, escalate_to_role text, on_timeout text, " +
-		"expires_at timestamptz, created_at timestamptz, updated_at timestamptz")
+		"expires_at timestamptz, created_at timestamptz, updated_at timestamptz, browser_skill_run_id uuid")
 
 	// A decision counts only while the run waits for it.
 	approvalDecide = approvals.SwapWhile(journal.While{
@@ -286,6 +286,7 @@ type ApprovalInsert struct {
 	OnTimeout string
 	ExpiresAt time.Time
 	CreatedAt time.Time
+	SkillRun  *id.SkillRunID // the run of a browser skill on which it decides
 }
 
 func (*ApprovalInsert) Write() *journal.Write { return approvalInsert }
@@ -296,6 +297,7 @@ func (a *ApprovalInsert) Put(v *journal.Values) {
 	journal.UUIDOrNull(v, a.Node)
 	v.Text(string(a.Risk)).Text(string(a.Assignee)).Int(a.Required).Text(a.Tool).JSON(a.Args).JSON(a.Schema).Bytes(a.Frozen).Bytes(a.Digest[:])
 	v.Text(a.Reasoning).JSON(a.Policy).TextOrNull(orNull(a.Escalate)).Text(a.OnTimeout).Time(a.ExpiresAt).Time(a.CreatedAt).Time(a.CreatedAt)
+	journal.UUIDOrNull(v, a.SkillRun)
 }
 
 // ApprovalUpdate holds the columns of an approval that a decision changes. Its commit is an

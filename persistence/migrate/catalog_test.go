@@ -15,6 +15,7 @@ import (
 	"agentsvc/schemas/deliverable"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
 )
 
@@ -24,31 +25,34 @@ var shared = []string{"canary", "flushes", "members", "schema_migrations", "tena
 // enums are the values a CHECK of one column or of a domain allows, by the
 // constraint's name.
 var enums = map[string][]string{
-	"users_role_check":               texts(lifecycle.UserRoles),
-	"agent_versions_status_check":    texts(lifecycle.VersionStatuses),
-	"workflow_versions_status_check": texts(lifecycle.VersionStatuses),
-	"model_providers_kind_check":     {"openai", "anthropic"}, // open-parts.md, Agents, versions, manifest
-	"message_role_check":             {"user", "assistant", "system"},
-	"run_status_check":               texts(lifecycle.RunStatuses),
-	"origin_kind_check":              texts(lifecycle.OriginKinds),
-	"step_kind_check":                texts(lifecycle.StepKinds),
-	"step_status_check":              texts(lifecycle.StepStatuses),
-	"usage_kind_check":               texts(lifecycle.UsageKinds),
-	"approval_status_check":          texts(lifecycle.ApprovalStatuses),
-	"risk_check":                     texts(lifecycle.Risks),
-	"approver_role_check":            texts(lifecycle.ApproverRoles),
-	"tool_source_check":              texts(tool.Sources),
-	"mcp_servers_transport_check":    texts(tool.Transports),
-	"mcp_servers_auth_kind_check":    texts(tool.AuthKinds),
-	"tool_grants_effect_check":       texts(tool.Effects),
-	"approvals_decision_check":       texts(lifecycle.Actions),
-	"approvals_on_timeout_check":     {agent.TimeoutReject, agent.TimeoutCancelRun},
-	"delivery_status_check":          texts(lifecycle.DeliveryStatuses),
-	"triggers_kind_check":            texts(lifecycle.TriggerKinds),
-	"kb_documents_status_check":      texts(lifecycle.DocumentStatuses),
-	"knowledge_sources_kind_check":   texts(lifecycle.SourceKinds),
-	"knowledge_sources_status_check": texts(lifecycle.SourceStatuses),
-	"artifacts_kind_check":           texts(deliverable.Kinds),
+	"users_role_check":                texts(lifecycle.UserRoles),
+	"agent_versions_status_check":     texts(lifecycle.VersionStatuses),
+	"workflow_versions_status_check":  texts(lifecycle.VersionStatuses),
+	"model_providers_kind_check":      {"openai", "anthropic"}, // open-parts.md, Agents, versions, manifest
+	"message_role_check":              {"user", "assistant", "system"},
+	"run_status_check":                texts(lifecycle.RunStatuses),
+	"origin_kind_check":               texts(lifecycle.OriginKinds),
+	"step_kind_check":                 texts(lifecycle.StepKinds),
+	"step_status_check":               texts(lifecycle.StepStatuses),
+	"usage_kind_check":                texts(lifecycle.UsageKinds),
+	"approval_status_check":           texts(lifecycle.ApprovalStatuses),
+	"risk_check":                      texts(lifecycle.Risks),
+	"approver_role_check":             texts(lifecycle.ApproverRoles),
+	"tool_source_check":               texts(tool.Sources),
+	"mcp_servers_transport_check":     texts(tool.Transports),
+	"mcp_servers_auth_kind_check":     texts(tool.AuthKinds),
+	"tool_grants_effect_check":        texts(tool.Effects),
+	"approvals_decision_check":        texts(lifecycle.Actions),
+	"approvals_on_timeout_check":      {agent.TimeoutReject, agent.TimeoutCancelRun},
+	"delivery_status_check":           texts(lifecycle.DeliveryStatuses),
+	"triggers_kind_check":             texts(lifecycle.TriggerKinds),
+	"kb_documents_status_check":       texts(lifecycle.DocumentStatuses),
+	"knowledge_sources_kind_check":    texts(lifecycle.SourceKinds),
+	"knowledge_sources_status_check":  texts(lifecycle.SourceStatuses),
+	"artifacts_kind_check":            texts(deliverable.Kinds),
+	"browser_skill_runs_mode_check":   texts(skill.Modes),
+	"browser_skill_runs_status_check": texts(skill.Statuses),
+	"browser_skill_runs_code_check":   texts(skill.Codes),
 }
 
 func texts[T ~string](values []T) []string {

@@ -69,6 +69,7 @@ type approvalRow struct {
 	ExpiresAt         time.Time
 	CreatedAt         time.Time
 	DecidedAt         *time.Time
+	BrowserSkillRunID *id.SkillRunID
 }
 
 func (r *approvalRow) approval() api.Approval {
@@ -76,7 +77,7 @@ func (r *approvalRow) approval() api.Approval {
 		RequiredApprovals: r.RequiredApprovals, ApprovalsSoFar: r.ApprovalsSoFar,
 		RequestedAction:  api.RequestedAction{Tool: r.Tool, Args: r.Args, Schema: r.Schema},
 		ReasoningSummary: r.ReasoningSummary, Policy: r.Policy, Decisions: r.Decisions, EscalatedAt: r.EscalatedAt, ExpiresAt: r.ExpiresAt,
-		CreatedAt: r.CreatedAt, DecidedAt: r.DecidedAt}
+		CreatedAt: r.CreatedAt, DecidedAt: r.DecidedAt, SkillRunID: r.BrowserSkillRunID}
 }
 
 // Approvals returns the approvals that the approver may decide, newest first.

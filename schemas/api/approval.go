@@ -29,6 +29,7 @@ type Approval struct {
 	ExpiresAt         time.Time                `json:"expires_at" doc:"UTC."`
 	CreatedAt         time.Time                `json:"created_at" doc:"UTC."`
 	DecidedAt         *time.Time               `json:"decided_at" doc:"null: pending."`
+	SkillRunID        *id.SkillRunID           `json:"browser_skill_run_id" doc:"The run of a browser skill whose preview is decided on; null: another tool."`
 }
 
 // RequestedAction is the call that runs if it is approved.

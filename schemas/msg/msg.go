@@ -28,6 +28,7 @@ const (
 	KindWorkflow = "workflow" // a run of a workflow, at the id of the run
 	KindIngest   = "ingest"   // the index of one document of a knowledge base
 	KindSync     = "sync"     // the syncs of one source of a knowledge base
+	KindSkillRun = "skillrun" // a run of a browser skill
 )
 
 // Origin is what started a run.

@@ -304,6 +304,21 @@ type Planned struct {
 	Approval *id.ApprovalID `json:"approval,omitempty"`
 	// Node is the agent's org node, where the chain of managers begins.
 	Node *id.NodeID `json:"node,omitempty"`
+	// Skill is set for a call of a browser skill.
+	Skill *SkillCall `json:"skill,omitempty"`
+}
+
+// SkillCall is the run of a browser skill that a call makes.
+type SkillCall struct {
+	Run id.SkillRunID `json:"run"`
+	// Previews means that the run begins before the approval of the call opens, and that the
+	// approval decides on it.
+	Previews bool `json:"previews,omitempty"`
+	// Joins means that an earlier call of the turn makes the same run. The call begins when that
+	// one has ended, and gets its result.
+	Joins bool `json:"joins,omitempty"`
+	// Reason is the argument of that name, for the person who approves.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Outcome is the result of a call.

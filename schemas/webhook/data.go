@@ -54,3 +54,12 @@ type SourceEnded struct {
 	Documents       int     `json:"documents"` // of the source, after the sync
 	Error           *string `json:"error"`     // in plain words
 }
+
+// SkillRunEnded is the data of browser_skill.run.finished (open-parts.md, Webhook data).
+type SkillRunEnded struct {
+	SkillID    string  `json:"browser_skill_id"`
+	RunID      string  `json:"run_id"`       // of the browser skill
+	AgentRunID *string `json:"agent_run_id"` // null for a person's dry run
+	Mode       string  `json:"mode"`
+	Status     string  `json:"status"`
+}

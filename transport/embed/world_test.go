@@ -156,6 +156,8 @@ func (server) Plan(_ context.Context, t tool.Caller, _ int, calls []model.Call) 
 
 func (server) Prepare(tool.Caller) {}
 
+func (server) Preview(context.Context, tool.Caller, int, tool.Planned) *tool.Outcome { return nil }
+
 func (server) Call(context.Context, tool.Caller, int, tool.Planned) tool.Outcome {
 	return tool.Outcome{Content: "CANARY output", Shown: json.RawMessage(`"CANARY output"`)}
 }

@@ -23,6 +23,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/redact"
+	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -37,7 +38,8 @@ type Config struct {
 	HTTPSOnly bool                // tool servers by plain http are refused
 	Stdio     map[string][]string // commands that the operator allows
 	Searcher  Searcher            // nil: knowledge bases are not searched here
-	Timeout   time.Duration       // of one call
+	Timeout   time.Duration       // of one call, but not of one of a browser skill
+	Skills    *Skills             // nil: browser skills are not run here
 	Log       zerolog.Logger
 }
 
@@ -94,6 +96,7 @@ func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls [
 			return nil, err // what was planned last may not have been checked
 		}
 	}
+	joinSkills(out)
 	b.hide(ctx, v.secrets, out)
 	return out, nil
 }
@@ -178,6 +181,12 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 	}
 	p.Handoff = o.Source == tool.Builtin && o.Name == tool.HandoffName
 	p.Retrieval = o.IsKBSearch()
+	if o.Source == tool.BrowserSkill {
+		p.Skill = planSkill(t, o, p.Args)
+		if p.Skill.Previews {
+			p.Schema = skill.ToolSchema(v.skills[o.Owner].Definition, skill.ForEdit)
+		}
+	}
 	p.Repeat = p.Handoff || o.ReadOnly || o.Idempotent || tool.TakesKey(o.Schema)
 	if o.Terms != nil {
 		approval := id.ApprovalID{UUID: id.New(t.Run.Shard())}
@@ -211,6 +220,9 @@ func (b *Toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (m
 // Call implements run.Tools. It reads the grants and policies again: a call that
 // was granted when it was planned, and is not granted any more, is not sent.
 func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Planned) tool.Outcome {
+	if p.Skill != nil {
+		return b.callSkill(caller, t, p)
+	}
 	ctx, cancel := context.WithTimeout(caller, b.Timeout)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -1,0 +1,555 @@
+package skillrun_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"agentsvc/actors/skillrun"
+	"agentsvc/persistence/feed"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/reseal"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
+	"agentsvc/schemas/testkit"
+)
+
+// A form is filled, a person approves, and one click commits it: with receipt, checks, result,
+// audit, usage and event.
+func TestARunCommitsOnce(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	c := w.calls(n, w.agentRun(), 7).prepared()
+	if n.Active(c.address()) || s.pages() != 0 {
+		t.Errorf("it waits in memory, or with %d pages open", s.pages())
+	}
+	if got := w.text(`SELECT precommit::text FROM browser_skill_runs WHERE id = $1`, c.id()); !strings.Contains(got, `"amount":"7"`) || !strings.Contains(got, "/go.jpg") {
+		t.Errorf("preview %s", got)
+	}
+	if sealed := w.text(`SELECT encode(args, 'escape') FROM browser_skill_runs`); strings.Contains(sealed, "amount") {
+		t.Errorf("the values are stored in plain: %s", sealed)
+	}
+	c.approves().becomes("succeeded, ended, held")
+	for range 3 { // repeats
+		if got := c.must(c.commit()); got.Phase != skill.Ended {
+			t.Errorf("%+v", got)
+		}
+	}
+	if got := s.clicked(c.id()); len(got) != 1 || got[0] != "7" {
+		t.Errorf("clicked %v", got)
+	}
+	if got := c.audited(); got != "run.prepared run.committed run.succeeded" {
+		t.Errorf("audited %q", got)
+	}
+	if got := w.text(`SELECT result::text || (verification -> 0 ->> 'actual') || json_array_length(steps) FROM browser_skill_runs`); got != `{"receipt":"R1"}Paid2` {
+		t.Errorf("record %s", got)
+	}
+	if got := w.text(`SELECT kind || ' ' || detail::text || ' ' || run_id FROM usage_records`); got != `browser_skill_run {"mode":"run","status":"succeeded","steps":2,"screenshots":2} `+c.run.String() {
+		t.Errorf("usage %s", got)
+	}
+	if got := w.text(`SELECT string_agg(convert_from(body, 'UTF8')::json ->> 'data', ' ') FROM webhook_deliveries`); got !=
+		fmt.Sprintf(`{"browser_skill_id":"%s","run_id":"%s","agent_run_id":"%s","mode":"run","status":"succeeded"}`, w.of, c.id(), c.run) {
+		t.Errorf("heard %s", got)
+	}
+	if w.files[shot(w, c, "go")] != 1 || w.files[shot(w, c, "go--2")] != 1 {
+		t.Errorf("the screenshot that the person saw was written again: %v", w.files)
+	}
+	testkit.Eventually(t, "all pages are closed", func() bool { return s.pages() == 0 })
+	testkit.Eventually(t, "it leaves memory", func() bool { return !n.Active(c.address()) })
+}
+
+func shot(w *world, c *call, step string) string {
+	return "browser-skills/" + w.tenant.String() + "/" + c.id().String() + "/" + step + ".jpg"
+}
+
+// The table of outcomes with real rows: what is committed, audited and held.
+func TestOutcomesInRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := skill.Plan{Mode: skill.Run, Gate: skill.GateBefore, Commits: true}
+	dry := skill.Plan{Mode: skill.DryRun, Commits: true}
+	reads := skill.Plan{Mode: skill.Run, Gate: skill.GateNone}
+	for name, c := range map[string]struct {
+		plan  *skill.Plan
+		site  func(*site)
+		drive func(*testing.T, *call)
+		row   string
+		audit string
+		click int
+	}{
+		"selector not found":       {nil, func(s *site) { s.missing.Store(true) }, begin, "failed not_found, ended", "run.failed", 0},
+		"no browser":               {nil, func(s *site) { s.none.Store(true) }, begin, "failed step_failed, ended", "run.failed", 0},
+		"a broken browser":         {nil, func(s *site) { s.broken.Store(true) }, begin, "failed step_failed, ended", "run.failed", 0},
+		"another page":             {nil, func(s *site) { s.moved.Store(true) }, approve, "failed precommit_mismatch, ended", "run.prepared run.failed", 0},
+		"another value":            {nil, func(s *site) { s.denies.Store(true) }, approve, "failed precommit_mismatch, ended", "run.prepared run.failed", 0},
+		"a failed check":           {nil, func(s *site) { s.fails.Store(true) }, approve, "verification_failed verification_failed, ended, held", "run.prepared run.committed run.failed run.compensated", 1},
+		"a lost click":             {nil, func(s *site) { s.lost.Store(true) }, approve, "committing unknown_outcome, ended, held", "run.prepared run.failed", 1},
+		"before any step":          {&before, nil, approve, "succeeded, ended, held", "run.prepared run.committed run.succeeded", 1},
+		"a dry run":                {&dry, nil, begin, "succeeded, ended", "dry_run", 0},
+		"a dry run that fails":     {&dry, func(s *site) { s.missing.Store(true) }, begin, "failed not_found, ended", "dry_run", 0},
+		"a read":                   {&reads, nil, begin, "succeeded, ended", "run.succeeded", 0},
+		"a read whose check fails": {&reads, func(s *site) { s.fails.Store(true) }, begin, "failed verification_failed, ended", "run.failed", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := w.in(t), newSite()
+			if c.site != nil {
+				c.site(s)
+			}
+			plans := []skill.Plan{}
+			if c.plan != nil {
+				plans = append(plans, *c.plan)
+			}
+			run := w.calls(w.node(s), w.agentRun(), 7, plans...)
+			c.drive(t, run)
+			run.becomes(c.row)
+			if got := run.audited(); got != c.audit {
+				t.Errorf("audited %q", got)
+			}
+			if got := len(s.clicked(run.id())); got != c.click {
+				t.Errorf("%d clicks", got)
+			}
+			if got := w.text(`SELECT count(*) FROM usage_records WHERE run_id = $1`, run.run); got != "1" {
+				t.Errorf("%s usage records", got)
+			}
+			if c.plan == &before && w.text(`SELECT precommit ->> 'url' FROM browser_skill_runs WHERE id = $1`, run.id()) == "" {
+				t.Error("no record of the page that was committed")
+			}
+		})
+	}
+}
+
+func begin(_ *testing.T, c *call)   { c.begins() }
+func approve(_ *testing.T, c *call) { c.prepared().approves() }
+
+// Refusals reach a waiting run by the timer that their commit sets, also if no message does.
+func TestRefusalsEndARun(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	var waits []*call
+	for _, status := range []string{"rejected", "responded", "expired", "cancelled"} {
+		c := w.calls(n, w.agentRun(), 1).prepared()
+		c.decides(status, c.args)
+		waits = append(waits, c)
+	}
+	ended := w.calls(n, w.agentRun(), 1).prepared()
+	w.exec(`UPDATE runs SET status = 'cancelled', error_code = 'CANCELLED', finished_at = now() WHERE id = $1`, ended.run)
+	w.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'skillrun', $2, 'look', now())`, w.tenant, ended.id())
+	if sick, err := feed.NewSweep(w.pool).Diagnose(t.Context(), skillrun.Traits.Checks); err != nil || sick[0].Count != 0 {
+		t.Errorf("%+v, %v", sick, err)
+	}
+	stays := w.calls(n, w.agentRun(), 1).prepared()
+	w.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'skillrun', $2, 'look', now())`, w.tenant, stays.id())
+	w.sweeps(n)
+	for _, c := range append(waits, ended) {
+		c.becomes("rejected, ended")
+		if got := c.audited(); got != "run.prepared run.rejected" {
+			t.Errorf("audited %q", got)
+		}
+		if _, err := c.ask(c.commit()); err != nil || len(s.clicked(c.id())) > 0 {
+			t.Errorf("a commit after the end: %v, %v", err, s.clicked(c.id()))
+		}
+	}
+	testkit.Eventually(t, "no timer is left", func() bool { return w.text(`SELECT count(*) FROM timers`) == "0" })
+	if got := stays.row(); got != "prepared, held" {
+		t.Errorf("a look in vain: %s", got)
+	}
+}
+
+// A commit is refused unless people approved exactly these arguments of this run.
+func TestOnlyApprovedArgumentsAreCommitted(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	c := w.calls(n, w.agentRun(), 7).prepared()
+	refused := func(why string, m any) {
+		t.Helper()
+		if _, err := c.ask(m); !errors.Is(err, problem.New(problem.CodeInvalidArgs, "")) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	refused("pending", c.commit())
+	c.decides("approved", c.args)
+	refused("other arguments", msg.CommitSkill{Approval: c.approval, Args: []byte(`{"amount":8,"reason":"because"}`)})
+	refused("another approval", msg.CommitSkill{Approval: id.ApprovalID{UUID: id.NewAnywhere()}, Args: c.args})
+	tooMuch := []byte(`{"amount":1000}`)
+	c.decides("edited", tooMuch)
+	refused("values outside the limits", msg.CommitSkill{Approval: c.approval, Args: tooMuch})
+	if got := c.row(); got != "prepared, held" || len(s.clicked(c.id())) > 0 {
+		t.Fatalf("%s, clicked %v", got, s.clicked(c.id()))
+	}
+	edited := []byte(`{"amount":9}`)
+	c.decides("edited", edited)
+	c.args = edited
+	c.must(c.commit())
+	c.becomes("succeeded, ended, held")
+	if got := s.clicked(c.id()); len(got) != 1 || got[0] != "9" {
+		t.Errorf("clicked %v", got)
+	}
+	if got := w.text(`SELECT precommit -> 'values' ->> 'amount' FROM browser_skill_runs`); got != "9" {
+		t.Errorf("the record shows %s", got)
+	}
+}
+
+// Fifty decisions at once on two nodes click once.
+func TestFiftyCommitsClickOnce(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	nodes := [2]*call{}
+	c := w.calls(w.node(s), w.agentRun(), 7).prepared()
+	c.decides("approved", c.args)
+	other := *c
+	other.n = w.node(s)
+	nodes[0], nodes[1] = c, &other
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() { _, _ = nodes[i%2].ask(c.commit()) })
+	}
+	wg.Wait()
+	testkit.Eventually(t, "it ends", func() bool { return strings.Contains(c.row(), "ended") })
+	// A node that takes a run over from a living one ends it without a second click.
+	if got := s.clicked(c.id()); len(got) > 1 {
+		t.Errorf("clicked %v, %s", got, c.row())
+	}
+}
+
+// The same values in the same run have one key: a second run is refused while the first is open,
+// and for good once the receipt is written. A run that committed nothing frees its key.
+func TestOneKey(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	first := w.calls(n, w.agentRun(), 7).prepared()
+	again := func() *call { return w.calls(n, first.run, 7) }
+	taken := func(when string) {
+		t.Helper()
+		c := again()
+		if _, err := c.ask(c.start); !errors.Is(err, problem.New(problem.CodeInUse, "")) || c.row() != "" {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	taken("in flight")
+	if got := first.must(first.start); got.Phase != skill.Waiting {
+		t.Errorf("a repeat: %+v", got)
+	}
+	if got := w.calls(n, first.run, 8).begins().row(); got == "" {
+		t.Error("other values have no run")
+	}
+	first.approves().becomes("succeeded, ended, held")
+	taken("committed")
+	holder, err := w.rows.Holder(t.Context(), w.tenant, first.start.Key)
+	if err != nil || holder == nil || *holder != first.id() {
+		t.Errorf("holder %v, %v", holder, err)
+	}
+	s.missing.Store(true)
+	failed := w.calls(n, w.agentRun(), 7).begins()
+	failed.becomes("failed not_found, ended")
+	s.missing.Store(false)
+	w.calls(n, failed.run, 7).begins().becomes("prepared, held")
+	if holder, err := w.rows.Holder(t.Context(), id.TenantID{UUID: id.NewAnywhere()}, first.start.Key); holder != nil || err != nil {
+		t.Errorf("another tenant finds %v, %v", holder, err)
+	}
+}
+
+// A skill that is deleted, disabled, taught anew or no longer granted commits nothing, whichever
+// part is on its way.
+func TestAWithdrawnSkillCommitsNothing(t *testing.T) {
+	t.Parallel()
+	for how, withdraw := range map[string]func(*world){
+		"deleted":     func(w *world) { w.exec(`DELETE FROM browser_skills WHERE id = $1`, w.of) },
+		"disabled":    func(w *world) { w.exec(`UPDATE browser_skills SET enabled = false WHERE id = $1`, w.of) },
+		"taught anew": func(w *world) { w.exec(`UPDATE browser_skills SET revision = revision + 1 WHERE id = $1`, w.of) },
+		"not granted": func(w *world) { w.revoked.Store(true) },
+	} {
+		for _, when := range []string{"while it waits", "in re-prepare"} {
+			t.Run(how+" "+when, func(t *testing.T) {
+				t.Parallel()
+				w, s := newWorld(t), newSite()
+				if when == "in re-prepare" {
+					s.onFill = func(_ context.Context, n int) {
+						if n == 2 {
+							withdraw(w)
+						}
+					}
+				}
+				c := w.calls(w.node(s), w.agentRun(), 7).prepared()
+				c.decides("approved", c.args)
+				if when == "while it waits" {
+					withdraw(w)
+				}
+				_, err := c.ask(c.commit())
+				if how == "deleted" {
+					if when == "while it waits" && !errors.Is(err, problem.NotFound("")) {
+						t.Errorf("deleted: %v", err)
+					}
+					testkit.Eventually(t, "its page is closed", func() bool { return s.pages() == 0 && !c.n.Active(c.address()) })
+				} else {
+					c.becomes("failed, ended")
+					if got := w.text(`SELECT fault ->> 'message' FROM browser_skill_runs`); !strings.Contains(got, "Nothing was committed") {
+						t.Errorf("it says %q", got)
+					}
+				}
+				if got := s.clicked(c.id()); len(got) > 0 {
+					t.Errorf("clicked %v", got)
+				}
+			})
+		}
+	}
+}
+
+// A run whose process is gone is taken over: it prepares again before the receipt, and is not
+// driven again after it.
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	t.Run("in prepare", func(t *testing.T) {
+		t.Parallel()
+		w, stuck, s := newWorld(t), newSite(), newSite()
+		filling := make(chan struct{}, 1)
+		stuck.onFill = func(ctx context.Context, _ int) { filling <- struct{}{}; <-ctx.Done() }
+		c := w.calls(w.node(stuck), w.agentRun(), 7).begins()
+		<-filling
+		c.n = w.node(s)
+		w.sweeps(c.n)
+		c.becomes("prepared, held")
+		c.asked(c.args)
+		c.approves().becomes("succeeded, ended, held")
+	})
+	t.Run("in re-prepare", func(t *testing.T) {
+		t.Parallel()
+		w, stuck, s := newWorld(t), newSite(), newSite()
+		filling := make(chan struct{}, 1)
+		stuck.onFill = func(ctx context.Context, n int) {
+			if n == 2 {
+				filling <- struct{}{}
+				<-ctx.Done()
+			}
+		}
+		c := w.calls(w.node(stuck), w.agentRun(), 7).prepared().approves()
+		<-filling
+		c.n = w.node(s)
+		w.sweeps(c.n)
+		c.becomes("succeeded, ended, held")
+		if len(stuck.clicked(c.id())) != 0 || len(s.clicked(c.id())) != 1 {
+			t.Errorf("clicked %v and %v", stuck.clicked(c.id()), s.clicked(c.id()))
+		}
+	})
+	for name, at := range map[string]struct {
+		set func(s *site, reached chan struct{}, release chan struct{})
+		row string
+	}{
+		"in the click": {func(s *site, reached, release chan struct{}) {
+			s.onClick = func(context.Context) { close(reached); <-release }
+		}, "committing unknown_outcome, ended, held"},
+		"in the checks": {func(s *site, reached, release chan struct{}) {
+			s.onVerify = func(context.Context) { close(reached); <-release }
+		}, "committed unknown_outcome, ended, held"},
+		"in the compensation": {func(s *site, reached, release chan struct{}) {
+			s.fails.Store(true)
+			s.onUndo = func(context.Context) { close(reached); <-release }
+		}, "verification_failed verification_failed, ended, held"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, stuck, s := newWorld(t), newSite(), newSite()
+			reached, release := make(chan struct{}), make(chan struct{})
+			at.set(stuck, reached, release)
+			c := w.calls(w.node(stuck), w.agentRun(), 7).prepared().approves()
+			<-reached
+			c.n = w.node(s)
+			w.sweeps(c.n)
+			c.becomes(at.row)
+			close(release) // the former activation goes on, and changes nothing
+			testkit.Eventually(t, "its page is closed", func() bool { return stuck.pages() == 0 })
+			if got := len(stuck.clicked(c.id())) + len(s.clicked(c.id())); got != 1 || len(s.undone) > 0 {
+				t.Errorf("%d clicks, undone %v", got, s.undone)
+			}
+			if got := c.row(); got != at.row {
+				t.Errorf("it became %s", got)
+			}
+		})
+	}
+}
+
+// The end of the agent's run stops the part that is on its way, but not after the receipt.
+func TestCancelInEachPart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, at := range map[string]struct {
+		set func(s *site, reached chan struct{})
+		row string
+	}{
+		"in prepare": {func(s *site, reached chan struct{}) {
+			s.onFill = func(ctx context.Context, n int) { close(reached); <-ctx.Done() }
+		}, "rejected, ended"},
+		"in re-prepare": {func(s *site, reached chan struct{}) {
+			s.onFill = func(ctx context.Context, n int) {
+				if n == 2 {
+					close(reached)
+					<-ctx.Done()
+				}
+			}
+		}, "rejected, ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s, reached := w.in(t), newSite(), make(chan struct{})
+			at.set(s, reached)
+			c := w.calls(w.node(s), w.agentRun(), 7)
+			if name == "in prepare" {
+				c.begins()
+			} else {
+				c.prepared().approves()
+			}
+			<-reached
+			w.exec(`UPDATE runs SET status = 'cancelled', error_code = 'CANCELLED', finished_at = now() WHERE id = $1`, c.run)
+			c.must(msg.LookSkill{})
+			c.becomes(at.row)
+			testkit.Eventually(t, "its page is closed", func() bool { return s.pages() == 0 })
+			if got := s.clicked(c.id()); len(got) > 0 {
+				t.Errorf("clicked %v", got)
+			}
+		})
+	}
+	t.Run("in the click", func(t *testing.T) {
+		t.Parallel()
+		w, s := w.in(t), newSite()
+		reached, release := make(chan struct{}), make(chan struct{})
+		s.onClick = func(context.Context) { close(reached); <-release }
+		c := w.calls(w.node(s), w.agentRun(), 7).prepared().approves()
+		<-reached
+		w.exec(`UPDATE runs SET status = 'cancelled', error_code = 'CANCELLED', finished_at = now() WHERE id = $1`, c.run)
+		c.must(msg.LookSkill{})
+		c.must(msg.WithdrawSkill{Why: "too late"})
+		close(release)
+		c.becomes("succeeded, ended, held")
+	})
+}
+
+// A node's places bound the sessions, and one tenant does not take all of them.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s) // 4 places, 2 for each tenant
+	filling, release := make(chan struct{}, 10), make(chan struct{})
+	s.onFill = func(context.Context, int) { filling <- struct{}{}; <-release }
+	var all []*call
+	for range 5 {
+		all = append(all, w.calls(n, w.agentRun(), 7).begins())
+	}
+	<-filling
+	<-filling
+	if len(filling) > 0 {
+		t.Error("one tenant has more than its places")
+	}
+	close(release)
+	for _, c := range all {
+		c.becomes("prepared, held")
+	}
+}
+
+// A secret is opened when it is typed, each time.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	s.secret.Store(true)
+	c := w.calls(w.node(s), w.agentRun(), 7).prepared()
+	if got := w.opened.Load(); got != 1 {
+		t.Errorf("opened %d times for the preview", got)
+	}
+	c.approves().becomes("succeeded, ended, held")
+	if got := w.opened.Load(); got != 2 {
+		t.Errorf("opened %d times", got)
+	}
+}
+
+// Another tenant's run is not there, and the row is sealed to its place.
+func TestAnotherTenant(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	c := w.calls(w.node(s), w.agentRun(), 7).prepared()
+	other := *c
+	foreign := c.address()
+	foreign.Tenant = pgtest.Tenant(t, w.pool)
+	for _, m := range []any{other.commit(), msg.WithdrawSkill{}} {
+		if _, err := c.n.Ask(t.Context(), foreign, m); !errors.Is(err, problem.NotFound("")) {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+	if row, err := w.rows.Run(t.Context(), foreign.Tenant, c.id()); row != nil || err != nil {
+		t.Errorf("%+v, %v", row, err)
+	}
+	if at, err := w.rows.Standing(t.Context(), foreign.Tenant, &c.approval, &c.run); err != nil || at.Approval != nil || at.Ended != nil {
+		t.Errorf("%+v, %v", at, err)
+	}
+	c.approves().becomes("succeeded, ended, held")
+}
+
+// The sealed values move to another master key, and values that do not open commit nothing.
+func TestReseal(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	moved, damaged := w.calls(w.node(s), w.agentRun(), 7).prepared(), w.calls(w.node(s), w.agentRun(), 8).prepared()
+	next := vault.NewSecret32([32]byte{2})
+	report, err := reseal.Run(t.Context(), w.pool, vault.New(next, vault.NewSecret32([32]byte{1})), skillrun.Traits.Sealed)
+	if err != nil || report.PreviousNeeded || report.Columns[0].Rewrapped != 2 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	w.exec(`UPDATE browser_skill_runs SET args = '\x01' WHERE id = $1`, damaged.id())
+	w.keys = vault.New(next)
+	n := w.node(s)
+	moved.n, damaged.n = n, n
+	moved.approves().becomes("succeeded, ended, held")
+	damaged.approves().becomes("succeeded, ended, held") // the approval's arguments are used
+	if got := s.clicked(damaged.id()); len(got) != 1 || got[0] != "8" {
+		t.Errorf("clicked %v", got)
+	}
+}
+
+// Old dry runs of people go. Runs of agents go with the agent's run.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	kept := w.calls(n, w.agentRun(), 7).begins()
+	dry := w.calls(n, w.agentRun(), 7, skill.Plan{Mode: skill.DryRun, Commits: true})
+	dry.start.AgentRun, dry.start.Agent, dry.start.Approval, dry.start.By.Actor = nil, nil, nil, "user:1"
+	dry.begins().becomes("succeeded, ended")
+	kept.becomes("prepared, held")
+	w.exec(`UPDATE browser_skill_runs SET finished_at = now() - interval '91 days' WHERE id = $1`, dry.id())
+	w.sweeps(n)
+	testkit.Eventually(t, "it goes", func() bool { return dry.row() == "" })
+	if got := kept.row(); got != "prepared, held" {
+		t.Error(got)
+	}
+	w.exec(`DELETE FROM approvals WHERE run_id = $1`, kept.run)
+	w.exec(`DELETE FROM run_steps WHERE run_id = $1`, kept.run)
+	w.exec(`DELETE FROM runs WHERE id = $1`, kept.run)
+	if got := kept.row(); got != "" {
+		t.Errorf("it outlives the agent's run: %s", got)
+	}
+}
+
+// The kind's messages cross nodes.
+func TestMessagesCross(t *testing.T) {
+	t.Parallel()
+	codec := msg.NewCodec(skillrun.Traits.Messages...)
+	run := id.RunID{UUID: id.NewAnywhere()}
+	for _, m := range []any{msg.StartSkill{Run: id.SkillRunID{UUID: id.NewAnywhere()}, Plan: skill.Plan{Mode: skill.Run}, Values: []byte(`{}`), AgentRun: &run}, msg.SkillStands{Phase: skill.Ended},
+		msg.CommitSkill{Args: []byte(`{"a":1}`)}, msg.LookSkill{}, msg.WithdrawSkill{Why: "x"}, skillrun.Clicked{Report: &skill.Report{Event: skill.Clicked, Shots: 1}}} {
+		name, body, err := codec.Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := codec.Decode(name, body); err != nil || fmt.Sprintf("%T", back) != fmt.Sprintf("%T", m) {
+			t.Errorf("%v became %v, %v", m, back, err)
+		}
+	}
+}

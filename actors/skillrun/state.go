@@ -1,0 +1,89 @@
+package skillrun
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/skill"
+)
+
+// State is a run: its row, and what an activation remembers. The zero Phase means that the run has
+// not begun.
+type State struct {
+	Tenant id.TenantID
+	ID     id.SkillRunID
+	Skill  id.SkillID
+	Slug   string
+	Taught int // the revision of the definition
+
+	AgentRun *id.RunID
+	Agent    *id.AgentID
+	Approval *id.ApprovalID
+	Reason   string
+	By       msg.By
+	Key      string
+
+	skill.State
+	// Begun says that an activation performs the compensation, which it does not do twice.
+	Begun bool
+	// Edited says that the values are not those of the preview.
+	Edited bool
+	Values json.RawMessage // what is typed, by parameter
+	Record
+
+	CreatedAt  time.Time
+	FinishedAt *time.Time
+}
+
+// Record is what a run shows.
+type Record struct {
+	Page         *skill.Page // at the commit point
+	Steps        []skill.StepResult
+	Checks       []skill.CheckResult
+	Result       json.RawMessage
+	Compensation *Compensation
+	Fault        *skill.Fault
+	Shots        int // screenshots stored
+}
+
+// Compensation is what became of the compensation steps.
+type Compensation struct {
+	Ran   bool               `json:"ran"`
+	Steps []skill.StepResult `json:"steps"`
+	Error *string            `json:"error"`
+}
+
+// kept is the contents of the state column, version 1: what no other column says.
+type kept struct {
+	V      int         `json:"v"`
+	Stand  skill.State `json:"stand"`
+	Begun  bool        `json:"begun,omitempty"`
+	Edited bool        `json:"edited,omitempty"`
+	Shots  int         `json:"shots,omitempty"`
+	IP     string      `json:"ip,omitempty"`
+}
+
+const keptVersion = 1
+
+func (s *State) encode() []byte {
+	b, err := json.Marshal(kept{V: keptVersion, Stand: s.State, Begun: s.Begun, Edited: s.Edited, Shots: s.Shots, IP: s.By.IP})
+	if err != nil {
+		panic(err) // plain fields always encode
+	}
+	return b
+}
+
+func (s *State) decode(b []byte) error {
+	var k kept
+	if err := json.Unmarshal(b, &k); err != nil {
+		return fmt.Errorf("read the state of a skill run: %w", err)
+	}
+	if k.V != keptVersion {
+		return fmt.Errorf("read the state of a skill run: version %d is not known here", k.V)
+	}
+	s.State, s.Begun, s.Edited, s.Shots, s.By.IP = k.Stand, k.Begun, k.Edited, k.Shots, k.IP
+	return nil
+}

@@ -1,0 +1,41 @@
+// Package browser performs browser skills: it drives a Chromium through the steps of a
+// skill.Job and reports what came of it. It is the one door of playwright-go.
+//
+// # Processes
+//
+// A node has at most one driver (node, playwright-core) and one Chromium, started with the first
+// job and kept. Both are children of this binary's hidden command Command, which lowers their
+// priority, cleans their environment, drops root, and makes them die with their parent. What a
+// killed process left behind is ended by the next New in the same place (Config.Dir): each
+// process has a directory there with a locked file, and its children carry the directory's name
+// in their command lines. A browser that dies or needs more than Config.Memory fails its jobs,
+// and the next job starts another.
+//
+// # Sessions
+//
+// Each job has a context of its own: no cookie, cache or storage is shared. Its traffic goes
+// through a forward proxy of its own over the outbound guard; Chromium resolves no names itself
+// and has no other way out (no QUIC, no WebRTC outside the proxy). A landing of the main frame,
+// or one of its redirects, outside the skill's hosts or the tenant's residency ends the job with
+// LeftScope. Dialogs are dismissed, popups closed, downloads, file choosers, permissions and
+// service workers refused; the step's note says so.
+//
+// # The commit
+//
+// Session.Commit sends one click. Chromium repeats a request whose kept connection is cut, so
+// the tunnels of the session are closed first, and one that is cut before it was answered is
+// held open without an answer: the site sees one request, and the report is Lost.
+//
+// # Limits
+//
+// Config.Pages sessions at a time on a node, Config.TenantPages of one tenant; others wait in
+// turn, one tenant after the other, at most Config.Queue of them. A step has Config.StepTimeout, a
+// prepare, a read, a compensation, and a commit with its verification have Config.JobTimeout
+// each.
+//
+// Secrets are opened just before they are typed. They are removed from every title, address,
+// value and message of a report, and painted over in screenshots; while a password field is on
+// the page, no screenshot is taken. A sign-in has failed (session_expired) if the field of its
+// last password is still visible after the sign-in steps, or, with cookies, if the start page
+// shows a password field.
+package browser

@@ -1,0 +1,282 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/playwright-community/playwright-go"
+)
+
+// silent takes what libraries log: it may quote pages.
+var silent = log.New(io.Discard, "", 0)
+
+// sandbox is what this machine was found to allow.
+type sandbox int
+
+const (
+	sandboxUnknown sandbox = iota
+	sandboxUsed
+	sandboxNone
+)
+
+const launchTimeout = 30 * time.Second
+
+// engine is one driver with one Chromium. It never recovers: its end is the end of both, and the
+// next job starts another.
+type engine struct {
+	home    *home // nil: Chromium is elsewhere and so is not ours; the driver still is
+	browser playwright.Browser
+	dead    chan struct{} // closed when it ends
+	gone    chan struct{} // closed when no process of it is left
+
+	once sync.Once
+	why  error // set before dead is closed
+}
+
+// end ends the engine. why is shown in reports and is no text of a page.
+func (e *engine) end(why error) {
+	e.once.Do(func() {
+		e.why = why
+		close(e.dead)
+	})
+}
+
+// running returns the engine, which it starts if there is none. Jobs that come meanwhile wait.
+func (b *Browser) running(ctx context.Context) (*engine, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.available(); err != nil {
+		return nil, err
+	}
+	if e := b.engine; e != nil {
+		select {
+		case <-e.dead:
+		default:
+			return e, nil
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b.engine = nil
+	e, err := b.launch()
+	if err != nil {
+		return nil, err
+	}
+	b.engine = e
+	return e, nil
+}
+
+// launch starts driver and Chromium.
+func (b *Browser) launch() (*engine, error) {
+	tries := []bool{true, false}
+	if b.sandbox == sandboxNone {
+		tries = []bool{false}
+	}
+	var err error
+	for _, sandboxed := range tries {
+		var e *engine
+		if e, err = b.start(sandboxed); err == nil {
+			if b.cfg.CDP == "" && sandboxed {
+				b.sandbox = sandboxUsed
+			}
+			return e, nil
+		}
+		if !sandboxed || !strings.Contains(err.Error(), "sandbox") {
+			break
+		}
+		b.sandbox = sandboxNone
+		if b.cfg.Production && !b.cfg.NoSandbox {
+			return nil, errNoSandbox
+		}
+		b.cfg.Log.Warn().Msg("chromium runs without its own sandbox: this machine does not allow it")
+	}
+	b.cfg.Log.Error().Str("err", brief(err)).Msg("no browser could be started")
+	return nil, fmt.Errorf("%w: Chromium did not start: %s", ErrUnavailable, brief(err))
+}
+
+// args are Chromium's arguments besides Playwright's own.
+var args = []string{
+	"--disable-quic", "--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+	"--disable-gpu", "--disable-dev-shm-usage", "--js-flags=--max-old-space-size=384", "--disable-breakpad", "--disable-crash-reporter", "--no-pings",
+}
+
+func (b *Browser) start(sandboxed bool) (*engine, error) {
+	driver, err := b.driver()
+	if err != nil {
+		return nil, err
+	}
+	chromium := ""
+	if b.cfg.CDP == "" {
+		if chromium, err = b.chromium(); err != nil {
+			return nil, err
+		}
+	}
+	h, err := newHome(b.cfg.Dir, b.cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.fill(b.cfg.Command, driver, chromium); err != nil {
+		h.remove()
+		return nil, fmt.Errorf("prepare the directory of a browser: %w", err)
+	}
+	e := &engine{home: h, dead: make(chan struct{}), gone: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the driver dies with the thread that starts it
+		defer runtime.UnlockOSThread()
+		late := time.AfterFunc(launchTimeout, h.kill)
+		said := &tail{}
+		pw, err := playwright.Run(&playwright.RunOptions{DriverDirectory: h.path, SkipInstallBrowsers: true, Stdout: io.Discard, Stderr: said, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			err = b.connect(e, pw, sandboxed)
+		} else {
+			err = fmt.Errorf("%w: %s", err, said.String())
+		}
+		late.Stop()
+		if err != nil {
+			e.end(err)
+		}
+		started <- err
+		<-e.dead
+		h.kill()
+		if pw != nil {
+			_ = pw.Stop()
+		}
+		h.kill()
+		h.remove()
+		close(e.gone)
+	}()
+	if err := <-started; err != nil {
+		<-e.gone
+		return nil, err
+	}
+	b.cfg.Log.Info().Str("version", e.browser.Version()).Bool("sandbox", sandboxed && b.cfg.CDP == "").Msg("browser started")
+	go b.attend(e)
+	return e, nil
+}
+
+// connect starts Chromium, or connects to the one elsewhere.
+func (b *Browser) connect(e *engine, pw *playwright.Playwright, sandboxed bool) (err error) {
+	if b.cfg.CDP != "" {
+		e.browser, err = pw.Chromium.ConnectOverCDP(b.cfg.CDP, playwright.BrowserTypeConnectOverCDPOptions{Timeout: ms(launchTimeout)})
+	} else {
+		e.browser, err = pw.Chromium.Launch(playwright.BrowserTypeLaunchOptions{
+			ExecutablePath: playwright.String(e.home.path + "/chromium"), Headless: playwright.Bool(true), ChromiumSandbox: playwright.Bool(sandboxed),
+			Args: args, IgnoreDefaultArgs: []string{"--disable-popup-blocking"}, Timeout: ms(launchTimeout),
+			HandleSIGHUP: playwright.Bool(false), HandleSIGINT: playwright.Bool(false), HandleSIGTERM: playwright.Bool(false),
+			// What belongs to no session goes to a port without a listener.
+			Proxy: &playwright.Proxy{Server: "http://127.0.0.1:9", Bypass: playwright.String("<-loopback>")},
+		})
+	}
+	if err != nil {
+		return err
+	}
+	e.browser.OnDisconnected(func(playwright.Browser) { e.end(errDied) })
+	return nil
+}
+
+var errDied = errors.New("the browser ended")
+
+// attend watches the memory of an engine until it ends.
+func (b *Browser) attend(e *engine) {
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-e.dead:
+			reason := "died"
+			switch {
+			case errors.Is(e.why, errMemory):
+				reason = "memory"
+			case errors.Is(e.why, errStuck):
+				reason = "stuck"
+			case !errors.Is(e.why, errDied):
+				reason = "closed"
+			}
+			ends.WithLabelValues(reason).Inc()
+			if reason != "closed" {
+				b.cfg.Log.Warn().Str("reason", reason).Msg("browser ended")
+			}
+			return
+		case <-look.C:
+			if b.places.busy() {
+				e.weigh(b.cfg.Memory)
+			}
+		}
+	}
+}
+
+var (
+	errMemory = errors.New("the browser needed more memory than it may have")
+	errStuck  = errors.New("the browser did not close a page")
+)
+
+// weigh ends the largest page process when the browser has more memory than it may have, and the
+// browser when that is none of its pages.
+func (e *engine) weigh(most int64) {
+	pids := familyOf(e.home.path)
+	if resident(pids) <= most {
+		return
+	}
+	var worst int
+	var size int64
+	for _, pid := range pids {
+		if n := resident([]int{pid}); n > size && isPage(pid) {
+			worst, size = pid, n
+		}
+	}
+	if worst == 0 || size < most/3 {
+		e.end(errMemory)
+		return
+	}
+	endProcess(worst)
+}
+
+// brief returns the first line of an error of the library, without what it quotes: errors carry
+// the whole command line and the browser's log.
+func brief(err error) string {
+	if err == nil {
+		return ""
+	}
+	s, _, _ := strings.Cut(err.Error(), "\n")
+	s, _, _ = strings.Cut(s, "Call log")
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "")
+	}
+	return strings.TrimSpace(s)
+}
+
+func ms(d time.Duration) *float64 {
+	f := float64(max(d, time.Millisecond)) / float64(time.Millisecond)
+	return &f
+}
+
+// tail keeps the first bytes that a child writes to its standard error.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if room := 2048 - len(t.kept); room > 0 {
+		t.kept = append(t.kept, p[:min(room, len(p))]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(strings.Fields(string(t.kept)), " ")
+}

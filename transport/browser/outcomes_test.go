@@ -1,0 +1,379 @@
+package browser
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/skill"
+	"agentsvc/schemas/testkit"
+	"agentsvc/transport/browser/site"
+)
+
+// quick is a second browser with short times, for what never happens.
+var quick oneBrowser
+
+func quickly(t testing.TB) *Browser {
+	t.Helper()
+	quick.once.Do(func() {
+		c := config(t)
+		c.StepTimeout, c.JobTimeout, c.Pages, c.TenantPages = 2*time.Second, 20*time.Second, 4, 4
+		quick.b, quick.err = New(c)
+	})
+	if quick.err != nil {
+		t.Fatal(quick.err)
+	}
+	return quick.b
+}
+
+func code(r *skill.Report) skill.Code {
+	if r == nil || r.Fault == nil {
+		return ""
+	}
+	return r.Fault.Code
+}
+
+// TestOutcomes is service.md, Browser skill run outcomes: each row with the effects at the site.
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		knobs    site.Knobs
+		edit     [2]string // of the definition
+		prepare  skill.Event
+		code     skill.Code
+		commit   skill.Event
+		verify   skill.Event
+		effects  int
+		mismatch string // the field that differs from what was asked
+	}{
+		{name: "success", prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
+		{name: "the form comes late", knobs: site.Knobs{Late: 300 * time.Millisecond}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
+		{name: "renamed fields are found by candidates and text", knobs: site.Knobs{Renamed: true}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
+		{name: "a confirm of the commit is accepted", knobs: site.Knobs{Confirm: true}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
+		{name: "a commit by script", knobs: site.Knobs{Script: true}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
+		{name: "selector not found before commit", edit: [2]string{`"#cancel"`, `"#nowhere"`}, prepare: skill.Fails, code: skill.CodeNotFound},
+		{name: "the commit's target is not found", edit: [2]string{`{"selector":"#confirm","text":"Cancel the order"}`, `{"selector":"#nowhere"}`}, prepare: skill.Fails, code: skill.CodeNotFound},
+		{name: "login wall still showing after sign-in steps", knobs: site.Knobs{SignInFails: true}, prepare: skill.Fails, code: skill.CodeSessionExpired},
+		{name: "the session ends in the middle", knobs: site.Knobs{Expired: true}, prepare: skill.Fails, code: skill.CodeSessionExpired},
+		{name: "a wall that asks for a picture", knobs: site.Knobs{Captcha: true}, prepare: skill.Fails, code: skill.CodeNotFound},
+		{name: "a bound field does not hold the value", knobs: site.Knobs{Refund: "1.00"}, prepare: skill.Landed, mismatch: "refund"},
+		{name: "a list forgets what was selected", knobs: site.Knobs{ResetReason: true}, prepare: skill.Landed, mismatch: "reason_code"},
+		{name: "another page than the one expected", knobs: site.Knobs{ElsewherePath: true}, prepare: skill.Landed, mismatch: "url"},
+		{name: "committed, a check failed", knobs: site.Knobs{Refuse: true}, edit: [2]string{`"value":"cancelled"`, `"value":"gone"`}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.ChecksFailed, effects: 1},
+		{name: "landing outside the skill's hosts by the commit", knobs: site.Knobs{Away: "http://127.0.0.2:9/away"}, prepare: skill.Landed, commit: skill.LeftScope, effects: 1},
+		{name: "a connection cut at the commit", knobs: site.Knobs{Cut: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
+		{name: "a cut commit by script", knobs: site.Knobs{Cut: true, Script: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
+		{name: "no answer to the commit", knobs: site.Knobs{Silent: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b, w := quickly(t), newWorld(t)
+			w.Set(c.knobs)
+			definition := cancelOrder
+			if c.edit[0] != "" {
+				if definition = strings.Replace(cancelOrder, c.edit[0], c.edit[1], 1); definition == cancelOrder {
+					t.Fatal("nothing was edited")
+				}
+			}
+			j := w.job(t, definition, values)
+			s, r, err := b.Prepare(context.Background(), j)
+			if err != nil || r.Event != c.prepare || code(r) != c.code {
+				t.Fatal(err, show(t, r))
+			}
+			if s == nil {
+				if n := w.Effects("1001"); n != 0 || c.prepare == skill.Landed {
+					t.Fatal(n, show(t, r))
+				}
+				return
+			}
+			defer s.Close()
+			if m := j.Definition.Compare(w.url+"/orders/1001/cancel", r.Page.URL, j.Values, r.Page.Values); c.mismatch != "" || m != nil {
+				if m == nil || m.Field != c.mismatch && (c.mismatch != "url" || m.URL == "") || w.Effects("1001") != 0 {
+					t.Fatal(m, show(t, r))
+				}
+				return
+			}
+			if r := s.Commit(context.Background()); r.Event != c.commit {
+				t.Fatal(show(t, r))
+			} else if c.knobs.Confirm && !strings.Contains(r.Steps[0].Note, "confirm") {
+				t.Fatal(show(t, r))
+			}
+			if c.verify != "" {
+				if r := s.Verify(context.Background()); r.Event != c.verify {
+					t.Fatal(show(t, r))
+				}
+			}
+			if n := w.Effects("1001"); n != c.effects {
+				t.Fatalf("%d effects, not %d", n, c.effects)
+			}
+		})
+	}
+}
+
+func TestReadAndCompensate(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	read := strings.NewReplacer(`"commit_step_id": "commit",`, ``, `,
+  {"id":"begin"`, `],"unused":[{"id":"begin"`, `"value":"cancelled"`, `"value":"open"`).Replace(cancelOrder)
+	r, err := b.Read(context.Background(), w.job(t, read, `{"order":"1002"}`))
+	if err != nil || r.Event != skill.Verified || !strings.Contains(string(r.Result), `"order":1002,"total":1280`) {
+		t.Fatal(err, show(t, r))
+	}
+	s, _, err := b.Prepare(context.Background(), w.job(t, cancelOrder, values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Commit(context.Background())
+	s.Close()
+	r, err = b.Compensate(context.Background(), w.job(t, cancelOrder, values))
+	if err != nil || r.Event != skill.Compensated || w.Restores("1001") != 1 {
+		t.Fatal(err, show(t, r))
+	}
+}
+
+// page is a skill that opens a page of the laboratory and, with act, clicks there.
+func page(path string, act bool) string {
+	steps := `{"id":"open","kind":"navigate","value":"URL` + path + `"}`
+	if act {
+		steps += `,{"id":"act","kind":"click","target":{"selector":"#act"}}`
+	}
+	return `{"start_url":"URL/login","target_hosts":["HOST"],"auth":{"kind":"none"},"steps":[` + steps + `],"result_fields":[{"name":"said","selector":"#said"}]}`
+}
+
+// TestNoWayToPrivateAddresses: every way by which a page could reach an address that the guard
+// refuses.
+func TestNoWayToPrivateAddresses(t *testing.T) {
+	t.Parallel()
+	var hits atomic.Int64
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		hits.Add(1)
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		fmt.Fprint(w, "SECRET METADATA")
+	}))
+	inner.Listener.Close()
+	inner.Listener = ln
+	inner.Start()
+	t.Cleanup(inner.Close)
+	cfg := config(t)
+	cfg.StepTimeout, cfg.Pages, cfg.TenantPages = 2*time.Second, 2, 2
+	cfg.Guard = guardWithout(ln.Addr().String())
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w := newWorld(t)
+	for _, c := range []struct {
+		page string
+		act  bool
+		want skill.Event
+	}{
+		{"image", false, skill.Verified}, {"frame", false, skill.Verified}, {"fetch", false, skill.Verified}, {"socket", false, skill.Verified},
+		{"redirect", false, skill.LeftScope}, {"form", true, skill.LeftScope}, {"link", true, skill.LeftScope}, {"gone", false, skill.LeftScope},
+	} {
+		r, err := b.Read(context.Background(), w.job(t, page("/lab/"+c.page+"?to="+inner.URL, c.act), `{}`))
+		if err != nil || r.Event != c.want && !(c.page == "gone" && r.Event == skill.Verified) {
+			t.Fatal(c.page, err, show(t, r))
+		}
+		if hits.Load() != 0 || strings.Contains(show(t, r), "METADATA") {
+			t.Fatal(c.page, "reached a private address")
+		}
+	}
+}
+
+// TestHostilePages: what a page does costs its own job at most.
+func TestHostilePages(t *testing.T) {
+	for _, c := range []struct {
+		page string
+		act  bool
+		want []skill.Event
+		note string
+	}{
+		{"storm", false, []skill.Event{skill.Verified, skill.Lost}, ""},
+		{"popup", true, []skill.Event{skill.Verified}, "popup"},
+		{"download", true, []skill.Event{skill.Verified}, "download"},
+		{"chooser", true, []skill.Event{skill.Verified}, "file chooser"},
+		{"alert", false, []skill.Event{skill.Verified}, "dialog"},
+		{"worker", false, []skill.Event{skill.Verified}, ""},
+		{"locate", false, []skill.Event{skill.Verified}, ""},
+		{"forever", false, []skill.Event{skill.Verified, skill.Fails}, ""},
+		{"loop", false, []skill.Event{skill.Fails}, ""},
+		{"slow", false, []skill.Event{skill.Fails}, ""},
+		{"endless", false, []skill.Event{skill.Fails, skill.Verified}, ""},
+	} {
+		t.Run(c.page, func(t *testing.T) {
+			t.Parallel()
+			b, w := quickly(t), newWorld(t)
+			r, err := b.Read(context.Background(), w.job(t, page("/lab/"+c.page, c.act), `{}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok := false
+			for _, e := range c.want {
+				ok = ok || r.Event == e
+			}
+			if !ok || !strings.Contains(show(t, r), c.note) || strings.Contains(string(r.Result), "yes") || strings.Contains(string(r.Result), "registered") || strings.Contains(string(r.Result), "located") {
+				t.Fatal(show(t, r), string(r.Result))
+			}
+		})
+	}
+}
+
+func TestSecretsAreInNoReport(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	definition := strings.Replace(cancelOrder, `"URL/orders/{{order}}"}`, `"URL/lab/secret"},{"id":"t","kind":"navigate","value":"URL/lab/title"}`, 1)
+	definition = strings.NewReplacer(`"allow_in_url":true`, `"allow_in_url":false`).Replace(definition)
+	i, j := strings.Index(definition, `,
+  {"id":"begin"`), strings.Index(definition, `"assertions"`)
+	definition = definition[:i] + `],` + definition[j:]
+	definition = strings.Replace(definition, `"selector":"#number","type":"integer"`, `"selector":"#said"`, 1)
+	r, err := b.Read(context.Background(), w.job(t, definition, `{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := show(t, r) + string(r.Result)
+	if strings.Contains(all, site.Password) || strings.Contains(all, site.User) || !strings.Contains(all, mark) {
+		t.Fatal(all)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, jpeg := range w.shots {
+		if name == "user" || name == "pass" {
+			t.Fatal("a picture was taken with a password field on the page: " + name)
+		}
+		if !bytes.HasPrefix(jpeg, []byte{0xff, 0xd8}) {
+			t.Fatal(name)
+		}
+	}
+	if fmt.Sprint(w.opened) != "[user password]" {
+		t.Fatal(w.opened)
+	}
+}
+
+// TestDeathOfTheBrowser: in each phase the job is lost, nothing is left running, and the next job
+// has a browser.
+func TestDeathOfTheBrowser(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w := newWorld(t)
+	die := func() {
+		b.mu.Lock()
+		e := b.engine
+		b.mu.Unlock()
+		e.home.kill()
+		<-e.gone
+		if left := familyOf(e.home.path); len(left) > 0 {
+			t.Error("left running:", left)
+		}
+	}
+	prepare := func() Session {
+		s, r, err := b.Prepare(context.Background(), w.job(t, cancelOrder, values))
+		if err != nil || s == nil {
+			t.Fatal(err, show(t, r))
+		}
+		return s
+	}
+	s := prepare()
+	die()
+	if r := s.Commit(context.Background()); r.Event != skill.Lost || w.Effects("1001") != 0 {
+		t.Fatal(show(t, r))
+	}
+	s.Close()
+	s = prepare()
+	if r := s.Commit(context.Background()); r.Event != skill.Clicked {
+		t.Fatal(show(t, r))
+	}
+	die()
+	if r := s.Verify(context.Background()); r.Event != skill.Lost {
+		t.Fatal(show(t, r))
+	}
+	s.Close()
+	// In the middle of a prepare: its first secret is opened.
+	j := w.job(t, cancelOrder, values)
+	open := j.Open
+	j.Open = func(ref string) (string, error) { die(); return open(ref) }
+	if s, r, err := b.Prepare(context.Background(), j); err != nil || s != nil || r.Event != skill.Lost {
+		t.Fatal(err, show(t, r))
+	}
+	// In the middle of a commit: the site gets the request and does not answer.
+	w.Set(site.Knobs{Silent: true})
+	before := w.Effects("1001")
+	w.Add(site.Order{ID: "1001", Customer: "Ada Lovelace", Item: "Desk lamp", Total: 49.9})
+	s = prepare()
+	defer s.Close()
+	done := make(chan *skill.Report, 1)
+	go func() { done <- s.Commit(context.Background()) }()
+	testkit.Eventually(t, "the commit reaches the site", func() bool { return w.Effects("1001") == before+1 })
+	die()
+	if r := <-done; r.Event != skill.Lost || w.Effects("1001") != before+1 {
+		t.Fatal(show(t, r))
+	}
+}
+
+func TestPlacesAreFair(t *testing.T) {
+	t.Parallel()
+	p := newPlaces(2, 1, 4)
+	a, b, c := id.TenantID{UUID: id.NewAnywhere()}, id.TenantID{UUID: id.NewAnywhere()}, id.TenantID{UUID: id.NewAnywhere()}
+	ctx := context.Background()
+	first, err := p.take(ctx, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := make(chan string, 8)
+	wait := func(name string, t id.TenantID, queued int) {
+		go func() {
+			release, err := p.take(ctx, t)
+			if err == nil {
+				order <- name
+				defer release()
+			}
+		}()
+		for {
+			p.mu.Lock()
+			n := p.queued
+			p.mu.Unlock()
+			if n == queued {
+				return
+			}
+		}
+	}
+	second, err := p.take(ctx, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait("a1", a, 1)
+	wait("a2", a, 2)
+	if _, err := p.take(ctx, a); err == nil { // half of the queue is the tenant's
+		t.Fatal("a tenant filled the queue")
+	}
+	wait("c1", c, 3)
+	first()
+	got := []string{<-order, <-order, <-order}
+	second()
+	if fmt.Sprint(got) != "[a1 c1 a2]" && fmt.Sprint(got) != "[c1 a1 a2]" {
+		t.Fatal(got)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.queued != 0 || len(p.waiting) != 0 || len(p.turns) != 0 {
+		t.Fatal(p.queued, p.waiting, p.turns)
+	}
+}

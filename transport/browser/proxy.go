@@ -1,0 +1,382 @@
+package browser
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"agentsvc/transport/egress"
+)
+
+// Limits of one session's traffic.
+const (
+	maxTunnels = 96        // requests and tunnels at a time
+	maxTraffic = 512 << 20 // bytes that a session receives
+	dialWait   = 5 * time.Second
+	headerWait = 60 * time.Second
+)
+
+// proxy is the forward proxy of one session. All that its pages load comes through it.
+type proxy struct {
+	guard    *egress.Guard
+	ln       net.Listener
+	server   *http.Server
+	tr       *http.Transport
+	password string // "": the listener is on loopback, and no password is asked
+	places   chan struct{}
+	ctx      context.Context
+	stop     context.CancelFunc
+
+	mu       sync.Mutex // guards what is below
+	tunnels  map[*tunnel]struct{}
+	received int64
+	watch    bool          // the commit is under way
+	frozen   bool          // a connection was cut before it was answered
+	cut      chan struct{} // closed with frozen
+	refused  string        // the last host that the guard refused
+}
+
+// ports are the listeners of all proxies of this process, which no proxy reaches.
+var ports sync.Map
+
+// newProxy starts a proxy on a loopback address, or on the address listen, then with a password.
+func newProxy(guard *egress.Guard, listen string) (*proxy, error) {
+	at, password := "127.0.0.1:0", ""
+	if listen != "" {
+		at = net.JoinHostPort(listen, "0")
+		var b [24]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return nil, err
+		}
+		password = hex.EncodeToString(b[:])
+	}
+	ln, err := net.Listen("tcp", at)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{guard: guard, ln: ln, password: password, places: make(chan struct{}, maxTunnels), tunnels: map[*tunnel]struct{}{}, cut: make(chan struct{})}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	// One connection for each request: net/http never sends one again on a fresh connection.
+	p.tr = &http.Transport{Proxy: nil, DialContext: p.dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: headerWait, MaxResponseHeaderBytes: 256 << 10}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 256 << 10, ErrorLog: silent, BaseContext: func(net.Listener) context.Context { return p.ctx }}
+	ports.Store(ln.Addr().(*net.TCPAddr).Port, true)
+	go func() { _ = p.server.Serve(ln) }()
+	return p, nil
+}
+
+func (p *proxy) url() string { return "http://" + p.ln.Addr().String() }
+
+// close ends everything that the session has open.
+func (p *proxy) close() {
+	p.stop()
+	_ = p.server.Close()
+	ports.Delete(p.ln.Addr().(*net.TCPAddr).Port)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for t := range p.tunnels {
+		t.end()
+	}
+}
+
+var errOwnProxy = errors.New("a proxy of this service")
+
+func (p *proxy) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	if host, port, err := net.SplitHostPort(address); err == nil {
+		if n, err := strconv.Atoi(port); err == nil {
+			_, own := ports.Load(n)
+			if a, err := netip.ParseAddr(host); own && (err != nil || !egress.Public(a)) {
+				return nil, errOwnProxy
+			}
+		}
+	}
+	c, err := p.guard.Dial(ctx, network, address)
+	if errors.Is(err, egress.ErrRefused) {
+		denied.Inc()
+		p.mu.Lock()
+		p.refused = address
+		p.mu.Unlock()
+	}
+	return c, err
+}
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.password != "" {
+		want := "Basic " + base64.StdEncoding.EncodeToString([]byte("svc:"+p.password))
+		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Proxy-Authorization")), []byte(want)) != 1 {
+			w.Header().Set("Proxy-Authenticate", `Basic realm="svc"`)
+			http.Error(w, "", http.StatusProxyAuthRequired)
+			return
+		}
+	}
+	select {
+	case p.places <- struct{}{}:
+		defer func() { <-p.places }()
+	case <-r.Context().Done():
+		return
+	}
+	if p.isFrozen() {
+		http.Error(w, "", http.StatusBadGateway)
+		return
+	}
+	if r.Method == http.MethodConnect {
+		p.tunnel(w, r)
+		return
+	}
+	p.forward(w, r)
+}
+
+// hop are the headers that concern one connection.
+var hop = []string{"Connection", "Proxy-Connection", "Proxy-Authorization", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Scheme != "http" || r.URL.Host == "" {
+		http.Error(w, "", http.StatusBadRequest)
+		return
+	}
+	out := r.Clone(r.Context())
+	out.RequestURI = ""
+	for _, name := range hop {
+		out.Header.Del(name)
+	}
+	if r.ContentLength == 0 {
+		out.Body = nil
+	}
+	resp, err := p.tr.RoundTrip(out)
+	if err != nil {
+		sent := !errors.Is(err, egress.ErrRefused) && !errors.Is(err, errOwnProxy) && !errors.As(err, new(*net.DNSError)) && !isDial(err)
+		if sent && (r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions || strings.Contains(r.Header.Get("Accept"), "text/html")) {
+			p.freeze()
+		}
+		status := http.StatusBadGateway
+		if errors.Is(err, egress.ErrRefused) || errors.Is(err, errOwnProxy) {
+			status = http.StatusForbidden
+		}
+		http.Error(w, "", status)
+		return
+	}
+	defer resp.Body.Close()
+	for name, values := range resp.Header {
+		w.Header()[name] = values
+	}
+	for _, name := range hop {
+		w.Header().Del(name)
+	}
+	w.WriteHeader(resp.StatusCode)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 {
+			if !p.receive(n) {
+				panic(http.ErrAbortHandler)
+			}
+			if _, err := w.Write(buf[:n]); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+		}
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // cut, as the answer was
+		}
+	}
+}
+
+func isDial(err error) bool {
+	op := new(net.OpError)
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// refusedHost reports whether the guard refused the host of an address.
+func (p *proxy) refusedHost(url string) bool {
+	host, _ := hostOf(url)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name, _, _ := net.SplitHostPort(p.refused)
+	return p.refused != "" && (host == p.refused || host == name)
+}
+
+// receive counts bytes; false means that the session has had enough.
+func (p *proxy) receive(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.received += int64(n)
+	return p.received <= maxTraffic
+}
+
+func (p *proxy) isFrozen() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.frozen
+}
+
+// freeze notes, while the commit is under way, that a request was cut before it was answered.
+// From then on nothing else of the session is sent.
+func (p *proxy) freeze() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.watch {
+		return false
+	}
+	if !p.frozen {
+		p.frozen = true
+		close(p.cut)
+	}
+	return true
+}
+
+// tunnel is one CONNECT: bytes that we do not understand.
+type tunnel struct {
+	client, site net.Conn
+	once         sync.Once
+	left         chan struct{} // closed when Chromium has closed its side
+
+	mu     sync.Mutex
+	asked  bool // the last bytes came from Chromium: a request that is not answered, perhaps
+	ending bool // we close it ourselves
+}
+
+func (t *tunnel) end() {
+	t.once.Do(func() { t.client.Close(); t.site.Close() })
+}
+
+func (t *tunnel) mark(asked bool) {
+	t.mu.Lock()
+	t.asked = asked
+	t.mu.Unlock()
+}
+
+func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
+	site, err := p.dial(r.Context(), "tcp", r.Host)
+	if err != nil {
+		status := http.StatusBadGateway
+		if errors.Is(err, egress.ErrRefused) || errors.Is(err, errOwnProxy) {
+			status = http.StatusForbidden
+		}
+		http.Error(w, "", status)
+		return
+	}
+	client, rw, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		site.Close()
+		return
+	}
+	t := &tunnel{client: client, site: site, left: make(chan struct{})}
+	p.mu.Lock()
+	closed := p.ctx.Err() != nil
+	p.tunnels[t] = struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		t.end()
+		p.mu.Lock()
+		delete(p.tunnels, t)
+		p.mu.Unlock()
+	}()
+	if closed {
+		return
+	}
+	if _, err := client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
+		return
+	}
+	var up sync.WaitGroup
+	up.Go(func() {
+		defer close(t.left)
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := rw.Read(buf) // what the server has read already comes first
+			if n > 0 {
+				t.mark(true)
+				if _, err := site.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+			if err != nil {
+				if c, ok := site.(interface{ CloseWrite() error }); ok {
+					_ = c.CloseWrite()
+				}
+				return
+			}
+		}
+	})
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := site.Read(buf)
+		if n > 0 {
+			t.mark(false)
+			if !p.receive(n) {
+				break
+			}
+			if _, err := client.Write(buf[:n]); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			t.mu.Lock()
+			asked := t.asked && !t.ending
+			t.mu.Unlock()
+			select {
+			case <-t.left: // Chromium closed first
+				asked = false
+			default:
+			}
+			if asked && p.freeze() {
+				<-p.ctx.Done() // no answer, and no end of which Chromium could make a second request
+			}
+			break
+		}
+	}
+	t.end()
+	up.Wait()
+}
+
+// fresh closes the tunnels that are open and waits, for a second at most, until Chromium has
+// closed them too, so that it sends the next request on a connection of its own. From then on a
+// cut connection freezes the session.
+func (p *proxy) fresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	p.mu.Lock()
+	p.watch = true
+	old := make([]*tunnel, 0, len(p.tunnels))
+	for t := range p.tunnels {
+		old = append(old, t)
+	}
+	p.mu.Unlock()
+	for _, t := range old {
+		t.mu.Lock()
+		t.ending = true
+		t.mu.Unlock()
+		if c, ok := t.client.(interface{ CloseWrite() error }); ok {
+			_ = c.CloseWrite()
+		}
+	}
+	for _, t := range old {
+		select {
+		case <-t.left:
+		case <-ctx.Done():
+		}
+		t.end()
+	}
+}
+
+// answered ends the commit: connections may be cut again.
+func (p *proxy) answered() {
+	p.mu.Lock()
+	p.watch = false
+	p.mu.Unlock()
+}

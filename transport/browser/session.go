@@ -1,0 +1,377 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/playwright-community/playwright-go"
+
+	"agentsvc/schemas/skill"
+)
+
+// session is one job in a context of its own.
+type session struct {
+	b       *Browser
+	e       *engine
+	job     *skill.Job
+	scope   skill.Scope
+	proxy   *proxy
+	context playwright.BrowserContext
+	page    playwright.Page
+	release func()
+	closing sync.Once
+	expiry  *time.Timer
+	calls   sync.WaitGroup
+
+	secrets secrets
+	fields  []playwright.Locator // into which secrets were typed
+	wall    *skill.Step          // the last step that typed a secret into a password field
+	read    map[string]string    // what bound fields held when they were filled
+	shots   int
+
+	left chan struct{} // closed when the main frame landed out of scope
+	lost chan struct{} // closed when the page crashed or was closed
+
+	mu       sync.Mutex // guards what is below
+	notes    []string
+	popups   int
+	confirm  bool   // the commit's own click is under way: a confirm is accepted
+	leftAt   string // the address out of scope
+	isLost   bool
+	inFlight map[playwright.Request]bool // value: it decides whether the commit was answered
+	failed   bool                        // one of those failed
+	changed  chan struct{}               // closed and replaced when a request ends
+	over     bool                        // nothing is begun any more
+}
+
+// Faults of a session itself.
+var (
+	errLeft = errors.New("the page left the skill's hosts")
+	errLost = errors.New("the browser or its page ended")
+)
+
+const maxPopups = 20
+
+// open makes a session: a place, a running browser, a proxy, a context and a page.
+func (b *Browser) open(ctx context.Context, j *skill.Job) (*session, error) {
+	if err := b.Available(); err != nil {
+		return nil, err
+	}
+	release, err := b.places.take(ctx, j.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	open.Inc()
+	for try := 0; ; try++ { // a browser that just died is replaced once
+		s := &session{b: b, job: j, release: release, scope: skill.Scope{Hosts: j.Definition.TargetHosts, Residency: j.Residency},
+			read: map[string]string{}, left: make(chan struct{}), lost: make(chan struct{}), inFlight: map[playwright.Request]bool{}, changed: make(chan struct{})}
+		if s.e, err = b.running(ctx); err != nil {
+			break
+		}
+		if err = s.begin(ctx); err == nil {
+			s.expiry = time.AfterFunc(3*b.cfg.JobTimeout, s.Close) // of a caller that forgot
+			return s, nil
+		}
+		s.teardown()
+		if try > 0 || ctx.Err() != nil {
+			break
+		}
+	}
+	open.Dec()
+	release()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, ErrUnavailable):
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: %s", ErrUnavailable, brief(err))
+}
+
+func (s *session) begin(ctx context.Context) (err error) {
+	if s.proxy, err = newProxy(s.b.cfg.Guard, s.b.cfg.ProxyListen); err != nil {
+		return fmt.Errorf("start a proxy: %w", err)
+	}
+	out := &playwright.Proxy{Server: s.proxy.url(), Bypass: playwright.String("<-loopback>")}
+	if s.proxy.password != "" {
+		out.Username, out.Password = playwright.String("svc"), playwright.String(s.proxy.password)
+	}
+	ctx, cancel := context.WithTimeout(ctx, launchTimeout)
+	defer cancel()
+	return s.do(ctx, func() (err error) {
+		c, err := s.e.browser.NewContext(playwright.BrowserNewContextOptions{AcceptDownloads: playwright.Bool(false), ServiceWorkers: playwright.ServiceWorkerPolicyBlock,
+			Viewport: &playwright.Size{Width: 1280, Height: 800}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out})
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.context = c
+		s.mu.Unlock()
+		c.SetDefaultTimeout(*ms(s.b.cfg.StepTimeout))
+		page, err := c.NewPage()
+		if err != nil {
+			return err
+		}
+		s.watch(c, page)
+		s.page = page
+		return nil
+	})
+}
+
+// do runs calls of the library, which know no context. It returns when they end, or before if
+// ctx, the page or the browser does; what still runs then ends with the session.
+func (s *session) do(ctx context.Context, f func() error) error {
+	if err := s.trouble(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	s.spawn(func() {
+		defer func() {
+			if p := recover(); p != nil { // the library panics on answers that it does not expect
+				done <- fmt.Errorf("%w: unexpected answer of the driver", errLost)
+			}
+		}()
+		done <- f()
+	})
+	select {
+	case err := <-done:
+		if t := s.trouble(); t != nil {
+			return t
+		}
+		if errors.Is(err, playwright.ErrTargetClosed) {
+			return errLost
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.e.dead:
+		return errLost
+	case <-s.lost:
+		return errLost
+	case <-s.left:
+		return errLeft
+	}
+}
+
+// spawn runs f in a goroutine for which the session's end waits.
+func (s *session) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.calls.Go(f)
+	}
+}
+
+// trouble returns why the session is over, if it is.
+func (s *session) trouble() error {
+	for _, t := range []struct {
+		c   <-chan struct{}
+		err error
+	}{{s.left, errLeft}, {s.lost, errLost}, {s.e.dead, errLost}} {
+		select {
+		case <-t.c:
+			return t.err
+		default:
+		}
+	}
+	return nil
+}
+
+// note records what else happened in a step.
+func (s *session) note(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.notes) < 5 && !slices.Contains(s.notes, text) {
+		s.notes = append(s.notes, text)
+	}
+}
+
+func (s *session) takeNotes() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := strings.Join(s.notes, "; ")
+	s.notes = nil
+	return out
+}
+
+func (s *session) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isLost {
+		s.isLost = true
+		close(s.lost)
+	}
+}
+
+// visit judges an address that the main frame requests or has landed on.
+func (s *session) visit(url string) {
+	if url == "" || url == "about:blank" || strings.HasPrefix(url, "chrome-error:") || s.scope.Allows(url) == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leftAt == "" {
+		s.leftAt = url
+		close(s.left)
+	}
+}
+
+// watch sets the handlers of a page's events. They run in the library's reader, so that they do
+// not wait for it.
+func (s *session) watch(c playwright.BrowserContext, page playwright.Page) {
+	main := page.MainFrame()
+	c.OnPage(func(p playwright.Page) {
+		if p == page {
+			return
+		}
+		s.note("a popup was closed")
+		s.mu.Lock()
+		s.popups++
+		n := s.popups
+		s.mu.Unlock()
+		if n > maxPopups {
+			s.lose()
+			return
+		}
+		s.spawn(func() { _ = p.Close() })
+	})
+	page.OnFrameNavigated(func(f playwright.Frame) {
+		if f == main {
+			s.visit(f.URL())
+		}
+	})
+	page.OnCrash(func(playwright.Page) { s.lose() })
+	page.OnClose(func(playwright.Page) { s.lose() })
+	page.OnDialog(func(d playwright.Dialog) {
+		s.mu.Lock()
+		accept := s.confirm && d.Type() == "confirm"
+		if accept {
+			s.confirm = false
+		}
+		s.mu.Unlock()
+		switch {
+		case accept:
+			s.note("a confirm dialog of the commit was accepted")
+		case d.Type() == "beforeunload":
+			s.note("a question about leaving the page was accepted")
+			accept = true
+		default:
+			s.note("a dialog (" + d.Type() + ") was dismissed")
+		}
+		s.spawn(func() {
+			if accept {
+				_ = d.Accept()
+				return
+			}
+			_ = d.Dismiss()
+		})
+	})
+	page.OnDownload(func(d playwright.Download) {
+		s.note("a download was refused")
+		s.spawn(func() { _ = d.Cancel() })
+	})
+	page.OnFileChooser(func(playwright.FileChooser) { s.note("a file chooser was refused") })
+	page.OnRequest(func(r playwright.Request) {
+		navigates := r.IsNavigationRequest() && r.Frame() == main
+		if navigates {
+			s.visit(r.URL())
+		}
+		kind := r.ResourceType()
+		decides := navigates || r.Method() != "GET" && (kind == "document" || kind == "xhr" || kind == "fetch")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if from := r.RedirectedFrom(); from != nil {
+			delete(s.inFlight, from)
+		}
+		if decides && len(s.inFlight) < 1000 {
+			s.inFlight[r] = navigates
+		}
+	})
+	ended := func(r playwright.Request, failed bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, ok := s.inFlight[r]; ok {
+			delete(s.inFlight, r)
+			s.failed = s.failed || failed && r.Failure() != nil && !strings.Contains(r.Failure().Error(), "ERR_ABORTED")
+			close(s.changed)
+			s.changed = make(chan struct{})
+		}
+	}
+	page.OnRequestFinished(func(r playwright.Request) { ended(r, false) })
+	page.OnRequestFailed(func(r playwright.Request) { ended(r, true) })
+}
+
+// idle waits until no request that matters is in flight.
+func (s *session) idle(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		n, changed := len(s.inFlight), s.changed
+		s.mu.Unlock()
+		if err := s.trouble(); err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.e.dead:
+			return errLost
+		case <-s.lost:
+			return errLost
+		case <-s.left:
+			return errLeft
+		case <-s.proxy.cut:
+			return errLost
+		}
+	}
+}
+
+// Close ends the session and frees its place.
+func (s *session) Close() {
+	s.closing.Do(func() {
+		if s.expiry != nil {
+			s.expiry.Stop()
+		}
+		s.teardown()
+		open.Dec()
+		s.release()
+	})
+}
+
+func (s *session) teardown() {
+	if s.proxy != nil {
+		s.proxy.close()
+	}
+	s.mu.Lock()
+	s.over = true
+	if !s.isLost {
+		s.isLost = true
+		close(s.lost)
+	}
+	c := s.context
+	s.mu.Unlock()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if c != nil {
+			_ = c.Close()
+		}
+		s.calls.Wait()
+	}()
+	select {
+	case <-closed:
+	case <-s.e.dead:
+		<-closed
+	case <-time.After(5 * time.Second):
+		s.e.end(errStuck)
+		<-closed
+	}
+}

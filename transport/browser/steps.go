@@ -1,0 +1,493 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/playwright-community/playwright-go"
+
+	"agentsvc/schemas/skill"
+)
+
+// fault is a step that did not land. An error of the session (errLeft, errLost) or of the job's
+// context is none.
+type fault struct{ skill.Fault }
+
+func (f *fault) Error() string { return string(f.Code) }
+
+func failed(code skill.Code, message string) *fault {
+	return &fault{skill.Fault{Code: code, Message: message}}
+}
+
+// perform performs one step and says what became of it.
+func (s *session) perform(ctx context.Context, st *skill.Step) (skill.StepResult, error) {
+	out := skill.StepResult{ID: st.ID, Kind: st.Kind, Label: label(st), Status: skill.StepOK}
+	value, there := st.ValueOf(s.job.Values)
+	if !there {
+		out.Status = skill.StepSkipped
+		return out, nil
+	}
+	limit, cancel := context.WithTimeout(ctx, s.stepTime(st, value))
+	defer cancel()
+	err := s.act(limit, st, value)
+	if err == nil && st.ID != s.job.Definition.CommitStepID {
+		err = s.settle(limit)
+	}
+	if err != nil {
+		out.Status, out.Note = skill.StepFailed, s.takeNotes()
+		return out, s.told(ctx, st, err)
+	}
+	out.Shot = s.shot(ctx, st.ID)
+	out.Note = s.takeNotes()
+	return out, nil
+}
+
+// stepTime is the time of a step; a wait of a number of milliseconds has those besides.
+func (s *session) stepTime(st *skill.Step, value string) time.Duration {
+	d := s.b.cfg.StepTimeout
+	if n, err := strconv.Atoi(value); err == nil && st.Kind == skill.Wait && n > 0 {
+		d += time.Duration(min(n, skill.MaxWait)) * time.Millisecond
+	}
+	return d
+}
+
+// told turns the error of a step into a fault, unless it is one of the session or the job.
+func (s *session) told(ctx context.Context, st *skill.Step, err error) error {
+	if t := s.trouble(); t != nil {
+		return t
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f := new(fault)
+	switch {
+	case errors.As(err, &f):
+	case errors.Is(err, errLost), errors.Is(err, errLeft):
+		return err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, playwright.ErrTimeout):
+		f = failed(skill.CodeStepFailed, "The page did not do this within "+s.b.cfg.StepTimeout.String()+".")
+	default:
+		f = failed(skill.CodeStepFailed, "The page did not allow this.")
+	}
+	f.StepID = st.ID
+	return f
+}
+
+// label says what a step does, without values and secrets.
+func label(st *skill.Step) string {
+	on := ""
+	if t := st.Target; t != nil {
+		if on = t.Text; on == "" {
+			on = strings.Join(append(t.Tries(), ""), "")
+			if tries := t.Tries(); len(tries) > 0 {
+				on = tries[0]
+			}
+		}
+		if r := []rune(on); len(r) > 80 {
+			on = string(r[:80]) + "…"
+		}
+		on = " " + strconv.Quote(skill.Clean(on))
+	}
+	switch st.Kind {
+	case skill.Navigate:
+		if host, ok := hostOf(st.Literal()); ok {
+			return "Open a page of " + host
+		}
+		return "Open a page"
+	case skill.Click:
+		return "Click" + on
+	case skill.Type:
+		switch {
+		case st.Secret:
+			return "Type a secret into" + on
+		case st.Param != "":
+			return "Type " + st.Param + " into" + on
+		}
+		return "Type into" + on
+	case skill.Select:
+		if st.Param != "" {
+			return "Select " + st.Param + " in" + on
+		}
+		return "Select in" + on
+	case skill.Tick:
+		return "Tick" + on
+	case skill.Press:
+		if on == "" {
+			return "Press a key"
+		}
+		return "Press a key in" + on
+	case skill.Wait:
+		if on == "" {
+			return "Wait"
+		}
+		return "Wait for" + on
+	case skill.Scroll:
+		return "Scroll" + on
+	}
+	return string(st.Kind)
+}
+
+func hostOf(url string) (string, bool) {
+	_, rest, ok := strings.Cut(url, "://")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	return rest, ok && rest != ""
+}
+
+// act does what a step says.
+func (s *session) act(ctx context.Context, st *skill.Step, value string) error {
+	switch {
+	case st.Kind == skill.Navigate:
+		return s.goTo(ctx, value)
+	case st.Kind == skill.Wait && st.Target == nil:
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return nil
+		}
+		t := time.NewTimer(time.Duration(min(n, skill.MaxWait)) * time.Millisecond)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.lost:
+			return errLost
+		case <-s.left:
+			return errLeft
+		case <-s.e.dead:
+			return errLost
+		}
+	case st.Target == nil && st.Kind == skill.Press:
+		return s.do(ctx, func() error { return s.page.Keyboard().Press(value) })
+	case st.Target == nil && st.Kind == skill.Scroll:
+		return s.do(ctx, func() error {
+			_, err := s.page.Evaluate("n => window.scrollBy(0, n)", pixels(value))
+			return err
+		})
+	case st.Target == nil:
+		return failed(skill.CodeStepFailed, "The step names no element.")
+	}
+	el, err := s.locate(ctx, st.Target, st.Kind == skill.Tick)
+	if err != nil {
+		return err
+	}
+	switch st.Kind {
+	case skill.Wait:
+		return nil
+	case skill.Click:
+		return s.do(ctx, func() error { return el.Click(playwright.LocatorClickOptions{Timeout: left(ctx)}) })
+	case skill.Press:
+		return s.do(ctx, func() error {
+			return el.Press(value, playwright.LocatorPressOptions{Timeout: left(ctx)})
+		})
+	case skill.Scroll:
+		return s.do(ctx, func() error {
+			if n := pixels(value); n != 0 {
+				_, err := el.Evaluate("(e, n) => e.scrollBy(0, n)", n, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
+				return err
+			}
+			return el.ScrollIntoViewIfNeeded(playwright.LocatorScrollIntoViewIfNeededOptions{Timeout: left(ctx)})
+		})
+	case skill.Tick:
+		return s.tick(ctx, st, el, value)
+	case skill.Select:
+		return s.choose(ctx, st, el, value)
+	case skill.Type:
+		return s.fill(ctx, st, el, value)
+	}
+	return failed(skill.CodeStepFailed, "The step is of an unknown kind.")
+}
+
+func pixels(value string) int {
+	n, _ := strconv.Atoi(value) // checked when the skill was saved
+	return n
+}
+
+// left returns the time that ctx leaves, in milliseconds.
+func left(ctx context.Context) *float64 {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return ms(time.Minute)
+	}
+	return ms(time.Until(at))
+}
+
+// goTo opens an address of the skill.
+func (s *session) goTo(ctx context.Context, url string) error {
+	if reason := s.scope.Allows(url); reason != "" {
+		s.visit(url)
+		return errLeft
+	}
+	err := s.do(ctx, func() error {
+		_, err := s.page.Goto(url, playwright.PageGotoOptions{WaitUntil: playwright.WaitUntilStateDomcontentloaded, Timeout: left(ctx)})
+		return err
+	})
+	f := new(fault)
+	switch {
+	case err == nil, errors.Is(err, errLeft), errors.Is(err, errLost), errors.Is(err, context.Canceled):
+		return err
+	case s.proxy.refusedHost(url):
+		f = failed(skill.CodeStepFailed, "The outbound guard refuses this address.")
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, playwright.ErrTimeout):
+		f = failed(skill.CodeStepFailed, "The page did not load within "+s.b.cfg.StepTimeout.String()+".")
+	case strings.Contains(err.Error(), "net::ERR_ABORTED"):
+		f = failed(skill.CodeStepFailed, "The address is no page: it is a download, or the page was left at once.")
+	default:
+		f = failed(skill.CodeStepFailed, "The page did not load.")
+	}
+	f.URL = s.secrets.clean(url, maxAnyURL)
+	return f
+}
+
+// settle waits until what a step began is done: navigations and requests that change something.
+func (s *session) settle(ctx context.Context) error {
+	// One turn of the page's event loop: what the step's events began is begun. A page that
+	// navigates meanwhile fails the call, which is as good.
+	if err := s.do(ctx, func() error {
+		_, _ = s.page.Evaluate("() => new Promise(r => setTimeout(r, 0))", nil)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := s.idle(ctx); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil // a page that never rests: the next step finds its target or not
+		}
+		return err
+	}
+	err := s.do(ctx, func() error {
+		return s.page.WaitForLoadState(playwright.PageWaitForLoadStateOptions{State: playwright.LoadStateDomcontentloaded, Timeout: left(ctx)})
+	})
+	if err != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, playwright.ErrTimeout)) {
+		return nil
+	}
+	return err
+}
+
+// locate finds an element: by the first of the selectors that shows one, else by visible text.
+// The selector has half a second before a fallback takes its place.
+func (s *session) locate(ctx context.Context, l *skill.Locator, hidden bool) (playwright.Locator, error) {
+	var tries []playwright.Locator
+	for _, sel := range l.Tries() {
+		tries = append(tries, s.page.Locator("css="+sel))
+	}
+	if l.Text != "" {
+		tries = append(tries, s.page.GetByText(l.Text))
+	}
+	for i := range tries {
+		if !hidden {
+			tries[i] = tries[i].Filter(playwright.LocatorFilterOptions{Visible: playwright.Bool(true)})
+		}
+		tries[i] = tries[i].First()
+	}
+	notFound := func() error {
+		f := failed(skill.CodeNotFound, "No element was found.")
+		f.Selectors = l.Tries()
+		if l.Text != "" {
+			f.Selectors = append(f.Selectors, "text="+l.Text)
+		}
+		return f
+	}
+	if len(tries) == 0 {
+		return nil, notFound()
+	}
+	either := tries[0]
+	for _, t := range tries[1:] {
+		either = either.Or(t)
+	}
+	state := playwright.WaitForSelectorStateVisible
+	if hidden {
+		state = playwright.WaitForSelectorStateAttached
+	}
+	wait := func(l playwright.Locator, most *float64) error {
+		return s.do(ctx, func() error {
+			return l.First().WaitFor(playwright.LocatorWaitForOptions{State: state, Timeout: most})
+		})
+	}
+	for {
+		err := wait(either, left(ctx))
+		switch {
+		case errors.Is(err, errLost), errors.Is(err, errLeft), errors.Is(err, context.Canceled):
+			return nil, err
+		case ctx.Err() != nil, err != nil && errors.Is(err, playwright.ErrTimeout):
+			return nil, notFound()
+		case err != nil && isBadSelector(err):
+			return nil, notFound()
+		case err != nil:
+			continue // the page changed under the call
+		}
+		if len(tries) > 1 {
+			if err := wait(tries[0], ms(500*time.Millisecond)); errors.Is(err, errLost) || errors.Is(err, errLeft) {
+				return nil, err
+			}
+		}
+		for _, t := range tries {
+			found := false
+			err := s.do(ctx, func() error {
+				n, err := t.Count()
+				found = n > 0
+				return err
+			})
+			if errors.Is(err, errLost) || errors.Is(err, errLeft) {
+				return nil, err
+			}
+			if found {
+				return t, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, notFound()
+		}
+	}
+}
+
+func isBadSelector(err error) bool {
+	return strings.Contains(err.Error(), "selector") && !errors.Is(err, playwright.ErrTimeout)
+}
+
+// tick sets a checkbox or radio button. One that its site hides behind a label is clicked by
+// script.
+func (s *session) tick(ctx context.Context, st *skill.Step, el playwright.Locator, value string) error {
+	on := value != "false"
+	return s.do(ctx, func() error {
+		visible, err := el.IsVisible()
+		if err != nil {
+			return err
+		}
+		if visible {
+			err = el.SetChecked(on, playwright.LocatorSetCheckedOptions{Timeout: left(ctx)})
+		} else {
+			_, err = el.Evaluate("(e, on) => { if (e.checked !== on) e.click() }", on, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
+		}
+		if err != nil || st.Param == "" {
+			return err
+		}
+		is, err := el.IsChecked(playwright.LocatorIsCheckedOptions{Timeout: left(ctx)})
+		s.read[st.Param] = strconv.FormatBool(is)
+		return err
+	})
+}
+
+// pick finds the option of a value, else of a label; -1 if there is none yet.
+const pick = `(e, want) => {
+  const o = Array.from(e.options || []);
+  let i = o.findIndex(x => x.value === want && !x.disabled);
+  if (i < 0) i = o.findIndex(x => x.label.trim() === want.trim() && !x.disabled);
+  return i;
+}`
+
+// choose selects an option by its value, else by its label.
+func (s *session) choose(ctx context.Context, st *skill.Step, el playwright.Locator, value string) error {
+	for {
+		index := -1
+		err := s.do(ctx, func() error {
+			v, err := el.Evaluate(pick, value, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
+			index = number(v)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if index >= 0 {
+			break
+		}
+		select { // options that come late
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return failed(skill.CodeStepFailed, "The list has no such option.")
+		}
+	}
+	return s.do(ctx, func() error {
+		v, err := el.Evaluate(pick, value, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
+		if err != nil {
+			return err
+		}
+		if _, err = el.SelectOption(playwright.SelectOptionValues{Indexes: &[]int{number(v)}}, playwright.LocatorSelectOptionOptions{Timeout: left(ctx)}); err != nil || st.Param == "" {
+			return err
+		}
+		s.read[st.Param], err = s.valueOf(el, value, left(ctx))
+		return err
+	})
+}
+
+func number(v any) int {
+	switch n := v.(type) {
+	case int:
+		return n
+	case float64:
+		return int(n)
+	}
+	return -1
+}
+
+// fill types a text or a secret.
+func (s *session) fill(ctx context.Context, st *skill.Step, el playwright.Locator, value string) error {
+	if st.Secret {
+		secret, err := s.open(st.SecretRef)
+		if err != nil {
+			return err
+		}
+		value = secret
+		s.fields = append(s.fields, el)
+	}
+	return s.do(ctx, func() error {
+		if err := el.Fill(value, playwright.LocatorFillOptions{Timeout: left(ctx)}); err != nil {
+			return err
+		}
+		if st.Secret {
+			if kind, err := el.GetAttribute("type", playwright.LocatorGetAttributeOptions{Timeout: left(ctx)}); err == nil && strings.EqualFold(kind, "password") {
+				s.wall = st
+			}
+			return nil
+		}
+		if st.Param == "" {
+			return nil
+		}
+		var err error
+		s.read[st.Param], err = s.valueOf(el, value, left(ctx))
+		return err
+	})
+}
+
+// open opens a secret; its value is redacted from then on.
+func (s *session) open(ref string) (string, error) {
+	if s.job.Open == nil {
+		return "", failed(skill.CodeStepFailed, "The skill has no such secret.")
+	}
+	secret, err := s.job.Open(ref)
+	if err != nil {
+		return "", failed(skill.CodeStepFailed, "The secret "+ref+" could not be opened.")
+	}
+	s.secrets.add(secret)
+	return secret, nil
+}
+
+// holds returns what a field holds. Of a list it is the selected option's value, and of one that
+// was selected by its label, the label.
+const holds = `(e, want) => {
+  if (e.type === 'checkbox' || e.type === 'radio') return String(e.checked);
+  if (e.options) {
+    const o = e.options[e.selectedIndex];
+    if (!o) return '';
+    return o.value !== want && o.label.trim() === want.trim() ? want : o.value;
+  }
+  return String('value' in e ? e.value : e.innerText).slice(0, 10000);
+}`
+
+func (s *session) valueOf(el playwright.Locator, want string, timeout *float64) (string, error) {
+	v, err := el.Evaluate(holds, want, playwright.LocatorEvaluateOptions{Timeout: timeout})
+	if err != nil {
+		return "", err
+	}
+	text, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("a field holds no text")
+	}
+	return text, nil
+}

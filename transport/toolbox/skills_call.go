@@ -1,0 +1,524 @@
+package toolbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/redact"
+	"agentsvc/schemas/skill"
+	"agentsvc/schemas/tool"
+)
+
+// Calls of browser skills. A call makes a run of its own (actors/skillrun), whose id is part of the
+// plan: a call that is carried out again after a crash finds its run. The run drives the browser;
+// the call only waits for it. If the call ends before, the run of the agent tells the run of the
+// skill so.
+//
+//	not gated:   Call ── StartSkill ── waits ──► outcome
+//	gated:       Preview ── StartSkill ── waits ──► prepared ┄ people decide ┄► Call ── CommitSkill ── waits ──► outcome
+//	                              └──► ended: the outcome, and no approval opens
+
+// Skills is what calls of browser skills need.
+type Skills struct {
+	Rows SkillRows
+	// Ask asks the actor of a run.
+	Ask func(ctx context.Context, t id.TenantID, r id.SkillRunID, message any) (any, error)
+	// Available returns nil if this node has a browser.
+	Available func() error
+
+	mu    sync.Mutex // guards the field below
+	waits map[id.SkillRunID][]chan struct{}
+}
+
+// SkillRows reads runs of browser skills (store.SkillRuns).
+type SkillRows interface {
+	Run(ctx context.Context, t id.TenantID, r id.SkillRunID) (*store.SkillRun, error)
+	// Holder returns the run that holds an idempotency key; nil if none does.
+	Holder(ctx context.Context, t id.TenantID, key string) (*id.SkillRunID, error)
+	Skill(ctx context.Context, t id.TenantID, s id.SkillID) (*store.Skill, error)
+}
+
+const (
+	// lookEvery is how often a call looks at a run that another node drives.
+	lookEvery = 500 * time.Millisecond
+	askSkill  = 10 * time.Second
+
+	errNoBrowser = string(problem.CodeBrowserSkillUnavailable)
+)
+
+// Changed wakes the calls on this node that wait for a run. It does not block.
+func (s *Skills) Changed(r id.SkillRunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, wake := range s.waits[r] {
+		close(wake)
+	}
+	delete(s.waits, r)
+}
+
+// change returns a channel that is closed with the next change of a run, and a function that gives
+// up waiting for it.
+func (s *Skills) change(r id.SkillRunID) (<-chan struct{}, func()) {
+	wake := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waits == nil {
+		s.waits = map[id.SkillRunID][]chan struct{}{}
+	}
+	s.waits[r] = append(s.waits[r], wake)
+	return wake, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		left := s.waits[r][:0]
+		for _, w := range s.waits[r] {
+			if w != wake {
+				left = append(left, w)
+			}
+		}
+		if s.waits[r] = left; len(left) == 0 {
+			delete(s.waits, r)
+		}
+	}
+}
+
+// planSkill returns the run that a call of a skill makes.
+func planSkill(t tool.Caller, o *tool.Offer, args json.RawMessage) *tool.SkillCall {
+	c := &tool.SkillCall{Run: id.SkillRunID{UUID: id.New(t.Run.Shard())}}
+	if o.Name == string(skill.OpRun) {
+		c.Previews = o.Terms != nil
+		var said struct {
+			Reason string `json:"reason"`
+		}
+		_ = json.Unmarshal(args, &said) // they were checked
+		c.Reason = said.Reason
+	}
+	return c
+}
+
+// joinSkills makes calls of one turn with the same values of the same skill one run, whose result
+// all of them get.
+func joinSkills(plan []tool.Planned) {
+	first := map[string]id.SkillRunID{}
+	for i := range plan {
+		p := &plan[i]
+		if p.Skill == nil || p.Refused != nil {
+			continue
+		}
+		key := p.Tool + "\x00" + string(withoutReason(p.Args))
+		if run, ok := first[key]; ok {
+			p.Skill = &tool.SkillCall{Run: run, Joins: true}
+			p.Terms, p.Approval = nil, nil
+			continue
+		}
+		first[key] = p.Skill.Run
+	}
+}
+
+// withoutReason returns bound arguments, which have one form, without their last member reason.
+func withoutReason(args json.RawMessage) json.RawMessage {
+	if i := bytes.LastIndex(args, []byte(`"reason":`)); i >= 0 {
+		return bytes.TrimSuffix(args[:i], []byte(","))
+	}
+	return bytes.TrimSuffix(args, []byte("}"))
+}
+
+// Preview implements run.Tools.
+func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Planned) *tool.Outcome {
+	run, duplicate, failed := b.startSkill(ctx, t, p)
+	if failed != nil {
+		return failed
+	}
+	row, failed := b.awaitSkill(ctx, t, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil || r.Status == skill.Prepared })
+	switch {
+	case failed != nil:
+		return failed
+	case row.FinishedAt != nil:
+		out := skillOutcome(run, row, p.Tool, duplicate)
+		return &out
+	case duplicate:
+		out := tool.FailedResult(tool.ErrToolFailed, "The same call waits for a decision already. Nothing was run.")
+		return &out
+	}
+	return nil
+}
+
+// callSkill carries out a call of a browser skill.
+func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) tool.Outcome {
+	run, duplicate := p.Skill.Run, p.Skill.Joins
+	switch {
+	case p.Skill.Joins:
+	case p.Skill.Previews:
+		if failed := b.commitSkill(ctx, t, p); failed != nil {
+			return *failed
+		}
+	default:
+		var failed *tool.Outcome
+		if run, duplicate, failed = b.startSkill(ctx, t, p); failed != nil {
+			return *failed
+		}
+	}
+	row, failed := b.awaitSkill(ctx, t, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil })
+	if failed != nil {
+		return *failed
+	}
+	return skillOutcome(run, row, p.Tool, duplicate)
+}
+
+func failed(code, message string) *tool.Outcome {
+	out := tool.FailedResult(code, message)
+	return &out
+}
+
+func notGranted(t *tool.Caller, name string) *tool.Outcome {
+	return failed(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s any more. Nothing was run.", name, t.What()))
+}
+
+// unread is the outcome of a call for which storage could not be read.
+func (b *Toolbox) unread(ctx context.Context, t *tool.Caller, err error) *tool.Outcome {
+	if ctx.Err() == nil {
+		b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("a call of a browser skill cannot be prepared")
+	}
+	return failed(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
+}
+
+// offered returns what decides on the tool of a planned call now; nil if the caller may not call it
+// any more.
+func (b *Toolbox) offered(ctx context.Context, t *tool.Caller, name string) (*view, *tool.Offer, error) {
+	owner, _, _ := strings.Cut(name, ".")
+	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, t, owner) })
+	if err != nil {
+		return nil, nil, err
+	}
+	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, v.specs), name)
+	if !ok {
+		return nil, nil, nil
+	}
+	return v, o, nil
+}
+
+// startSkill begins the run of a call, or finds the one that holds its key: duplicate then.
+func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, duplicate bool, out *tool.Outcome) {
+	run = p.Skill.Run
+	if b.Skills == nil {
+		return run, false, failed(errNoBrowser, "This deployment has no browser. Nothing was run.")
+	}
+	v, o, err := b.offered(ctx, &t, p.Tool)
+	switch {
+	case err != nil:
+		return run, false, b.unread(ctx, &t, err)
+	case o == nil:
+		return run, false, notGranted(&t, p.Tool)
+	}
+	s := v.skills[o.Owner]
+	m, form := skill.Run, skill.ForRun
+	if o.Name == string(skill.OpDryRun) {
+		m, form = skill.DryRun, skill.ForDryRun
+	}
+	bound, faults, err := s.Definition.Bind(ctx, form, p.Args)
+	switch {
+	case err != nil:
+		return run, false, b.unread(ctx, &t, err)
+	case len(faults) > 0:
+		return run, false, failed(tool.ErrInvalidArgs, skill.InvalidArgs(faults).Detail)
+	}
+	start := msg.StartSkill{
+		Run: run, Skill: s.ID, Slug: s.Slug, Taught: s.Revision, Plan: skill.PlanOf(m, s.Definition, s.Policy, p.Terms != nil),
+		Key: skill.Key(t.Tenant, t.Run, s.Slug, skill.Op(o.Name), bound.Values), Values: bound.Values.JSON(), Reason: bound.Reason,
+		AgentRun: &t.Run, Agent: &t.Agent, By: msg.By{Actor: "system"},
+	}
+	if p.Skill.Previews {
+		start.Approval = p.Approval
+	} else if start.Plan.Gate != skill.GateNone { // a policy asks for an approval since the call was planned
+		return run, false, failed(tool.ErrToolFailed, "The skill needs an approval now. Call it again.")
+	}
+	for range 3 { // a key that is taken is free again when its run committed nothing
+		holder, err := tries(ctx, func() (*id.SkillRunID, error) { return b.Skills.Rows.Holder(ctx, t.Tenant, start.Key) })
+		switch {
+		case err != nil:
+			return run, false, b.unread(ctx, &t, err)
+		case holder != nil:
+			return *holder, *holder != run, nil
+		}
+		if b.Skills.Available() != nil {
+			return run, false, failed(errNoBrowser, "This deployment has no browser. Nothing was run.")
+		}
+		_, err = b.askSkill(ctx, t.Tenant, start.Run, start)
+		switch {
+		case err == nil:
+			return run, false, nil
+		case !errors.Is(err, problem.New(problem.CodeInUse, "")):
+			return run, false, b.unread(ctx, &t, err)
+		}
+	}
+	return run, false, failed(tool.ErrToolFailed, "The call could not be begun. Nothing was run.")
+}
+
+// commitSkill makes the run of an approved call go on. A run that may not is ended.
+func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned) *tool.Outcome {
+	if b.Skills == nil || p.Approval == nil {
+		return failed(errNoBrowser, "This deployment has no browser. Nothing was run.")
+	}
+	_, o, err := b.offered(ctx, &t, p.Tool)
+	if err != nil {
+		return b.unread(ctx, &t, err)
+	}
+	if o == nil {
+		row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, p.Skill.Run) })
+		if err == nil && row != nil && row.FinishedAt != nil || row != nil && row.Status != skill.Prepared {
+			return nil // it was begun before the grant went: what became of it counts
+		}
+		_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The skill is not granted to this agent any more. Nothing was committed."})
+		return notGranted(&t, p.Tool)
+	}
+	_, err = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.CommitSkill{Approval: *p.Approval, Args: p.Args})
+	var refused *problem.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, problem.NotFound("")):
+		return skillGone()
+	case errors.As(err, &refused) && refused.Code == problem.CodeInvalidArgs:
+		_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The arguments are not those that were approved. Nothing was committed."})
+		return failed(tool.ErrInvalidArgs, refused.Detail+" Nothing was run.")
+	}
+	return b.unread(ctx, &t, err)
+}
+
+func skillGone() *tool.Outcome {
+	return failed(tool.ErrToolFailed, "The browser skill was deleted. Nothing was committed.")
+}
+
+// askSkill asks a run, and again while storage cannot serve: all messages are repeatable.
+func (b *Toolbox) askSkill(ctx context.Context, t id.TenantID, r id.SkillRunID, m any) (msg.SkillStands, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		bounded, cancel := context.WithTimeout(ctx, askSkill)
+		v, err := b.Skills.Ask(bounded, t, r, m)
+		cancel()
+		if err == nil {
+			stands, _ := v.(msg.SkillStands)
+			return stands, nil
+		}
+		var seen *problem.Error
+		if errors.As(err, &seen) && seen.Code != problem.CodeUnavailable || !slept(ctx, pause) {
+			return msg.SkillStands{}, err
+		}
+	}
+}
+
+// tries repeats a read while the storage cannot serve.
+func tries[T any](ctx context.Context, read func() (*T, error)) (*T, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		v, err := read()
+		if err == nil || !errors.Is(err, store.ErrUnavailable) || !slept(ctx, pause) {
+			return v, err
+		}
+	}
+}
+
+// awaitSkill waits until a run is as done says. It holds nothing while it waits, and goes on after
+// a change that it misses.
+func (b *Toolbox) awaitSkill(ctx context.Context, t tool.Caller, r id.SkillRunID, done func(*store.SkillRun) bool) (*store.SkillRun, *tool.Outcome) {
+	for {
+		changed, forget := b.Skills.change(r)
+		row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, r) })
+		switch {
+		case err != nil:
+			forget()
+			return nil, b.unread(ctx, &t, err)
+		case row == nil:
+			forget()
+			return nil, skillGone()
+		case done(row):
+			forget()
+			return row, nil
+		}
+		timer := time.NewTimer(lookEvery)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		forget()
+		if ctx.Err() != nil {
+			return nil, failed(tool.ErrToolTimeout, "The skill did not end in time.")
+		}
+	}
+}
+
+// SkillGranted implements skillrun.Grants: it reports whether the agent may call an operation of a
+// skill now, as grants, org nodes and the skill's policy say. What the manifest names is fixed
+// with the agent's run.
+func (b *Toolbox) SkillGranted(ctx context.Context, t id.TenantID, agent id.AgentID, of *store.Skill, op skill.Op) (bool, error) {
+	access, err := b.Tables.View(t).Access(ctx, agent)
+	return of.Granted(access, op), err
+}
+
+// CheckSkillEdit implements approval.Skills.
+func (b *Toolbox) CheckSkillEdit(ctx context.Context, t id.TenantID, r id.SkillRunID, args json.RawMessage) (string, error) {
+	if b.Skills == nil {
+		return "This deployment has no browser skills.", nil
+	}
+	row, err := b.Skills.Rows.Run(ctx, t, r)
+	if err != nil {
+		return "", err
+	}
+	const gone = "The browser skill was deleted: decide with reject or respond."
+	if row == nil {
+		return gone, nil
+	}
+	s, err := b.Skills.Rows.Skill(ctx, t, row.Skill)
+	switch {
+	case err != nil:
+		return "", err
+	case s == nil:
+		return gone, nil
+	case !s.Policy.AllowEditParams:
+		return "The policy of this browser skill does not allow edits: decide with approve, reject or respond.", nil
+	}
+	_, faults, err := s.Definition.Bind(ctx, skill.ForEdit, args)
+	if err != nil || len(faults) == 0 {
+		return "", err
+	}
+	return skill.InvalidArgs(faults).Detail, nil
+}
+
+// told is what the model hears of a run (service.md, Browser skill run outcomes). Of the page's own
+// text it holds result fields, and the values that bound fields hold; titles, notes, and what a
+// failed check found instead are for people.
+type told struct {
+	OK           *bool             `json:"ok,omitempty"`
+	Rejected     bool              `json:"rejected,omitempty"`
+	Error        string            `json:"error,omitempty"`
+	Message      string            `json:"message,omitempty"`
+	RunID        id.SkillRunID     `json:"run_id"`
+	Status       skill.Status      `json:"status,omitempty"`
+	Committed    *bool             `json:"committed,omitempty"`
+	Step         string            `json:"step_id,omitempty"`
+	Selectors    []string          `json:"selectors,omitempty"`
+	Field        string            `json:"field,omitempty"`
+	URL          string            `json:"url,omitempty"`
+	Values       map[string]string `json:"values,omitempty"`
+	Screenshot   string            `json:"screenshot_key,omitempty"`
+	Verification []toldCheck       `json:"verification,omitempty"`
+	Compensation *toldCompensation `json:"compensation,omitempty"`
+	Result       json.RawMessage   `json:"result,omitempty"`
+	Steps        []toldStep        `json:"steps,omitempty"`
+	Cite         string            `json:"cite,omitempty"`
+	Duplicate    bool              `json:"duplicate,omitempty"`
+	Feedback     *string           `json:"feedback,omitempty"`
+}
+
+type (
+	toldCheck struct {
+		Kind     skill.CheckKind `json:"kind"`
+		OK       bool            `json:"ok"`
+		Expected string          `json:"expected"`
+	}
+	toldStep struct {
+		ID     string           `json:"id"`
+		Kind   skill.Kind       `json:"kind"`
+		Status skill.StepStatus `json:"status"`
+	}
+	toldCompensation struct {
+		Ran bool `json:"ran"`
+	}
+)
+
+// skillOutcome returns what the model hears of a run that has ended.
+func skillOutcome(run id.SkillRunID, r *store.SkillRun, name string, duplicate bool) tool.Outcome {
+	var (
+		steps   []skill.StepResult
+		checks  []skill.CheckResult
+		page    *skill.Page
+		undone  *toldCompensation
+		fault   skill.Fault
+		damaged error
+	)
+	for _, c := range []struct {
+		doc []byte
+		to  any
+	}{{r.Steps, &steps}, {r.Verification, &checks}, {r.Precommit, &page}, {r.Compensation, &undone}, {r.Fault, &fault}} {
+		if len(c.doc) > 0 {
+			damaged = errors.Join(damaged, json.Unmarshal(c.doc, c.to))
+		}
+	}
+	if damaged != nil {
+		return tool.FailedResult(tool.ErrToolFailed, "The record of the run cannot be read.")
+	}
+	owner, op, _ := strings.Cut(name, ".")
+	slug := strings.TrimPrefix(owner, skillPrefix)
+	committed := r.Held && r.Status != skill.StatusCommitting // it holds its key since the receipt
+	t := told{RunID: run, Duplicate: duplicate}
+	for _, c := range checks {
+		t.Verification = append(t.Verification, toldCheck{c.Kind, c.OK, c.Expected})
+	}
+	var code skill.Code
+	if r.Code != nil {
+		code = *r.Code
+	}
+	isError := true
+	switch {
+	case r.Status == skill.Succeeded:
+		ok := true
+		t.OK, t.Status, t.Committed, isError = &ok, r.Status, &committed, false
+		t.Result, t.Cite = r.Result, skill.Cite(slug, run.String())
+		for _, s := range steps {
+			t.Steps = append(t.Steps, toldStep{s.ID, s.Kind, s.Status})
+		}
+		if op == string(skill.OpDryRun) && page != nil {
+			t.Values, t.Screenshot = page.Values, page.Shot
+		}
+	case r.Status == skill.Rejected:
+		none := ""
+		t.Rejected, t.Feedback = true, &none
+	case code == "": // the skill is not there for the agent any more
+		t.Error, t.Message = tool.ErrToolFailed, fault.Message
+	default:
+		t.Error, t.Message, t.Status = string(code), fault.Message, r.Status
+		t.Step, t.Selectors, t.Field, t.URL = fault.StepID, fault.Selectors, fault.Field, fault.URL
+		if code != skill.CodeUnknownOutcome {
+			t.Committed = &committed
+		}
+		if code == skill.CodeVerificationFailed {
+			t.Screenshot = lastShot(steps)
+			if t.Compensation = undone; undone == nil {
+				t.Compensation = &toldCompensation{}
+			}
+		}
+		if t.Message == "" {
+			t.Message = "The run of the browser skill did not land."
+		}
+	}
+	return skillResult(t, isError)
+}
+
+func lastShot(steps []skill.StepResult) (key string) {
+	for _, s := range steps {
+		if s.Shot != "" {
+			key = s.Shot
+		}
+	}
+	return key
+}
+
+func skillResult(t told, isError bool) tool.Outcome {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(t); err != nil {
+		panic(err) // texts, and JSON that the database has checked
+	}
+	text := bytes.TrimRight(b.Bytes(), "\n")
+	return tool.Outcome{Content: string(text), Shown: redact.JSON(text), IsError: isError}
+}
