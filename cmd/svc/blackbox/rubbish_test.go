@@ -92,6 +92,10 @@ func (o operation) kind() string {
 	switch parts := strings.Split(o.path, "/"); {
 	case len(parts) < 3:
 		return ""
+	case slices.Contains(o.params, "runId") && parts[2] == "browser-skills":
+		return "skill-runs"
+	case slices.Contains(o.params, "key"):
+		return "skill-shots"
 	case slices.Contains(o.params, "runId"):
 		return "workflow-runs"
 	default:
@@ -218,9 +222,22 @@ func (c *caller) world(t *testing.T, ctx context.Context) map[string]string {
 	ids["workflows"] = c.workflow(t, ctx, "Foreign")
 	ids["workflow-runs"] = c.awaits(t, ctx, ids["workflows"])
 	ids["knowledge-bases"] = c.knowledge(t, ctx)
+	ids["browser-skills"] = c.skill(t, ctx, "Foreign")
+	ids["skill-runs"], ids["skill-shots"] = randomID, "browser-skills/"+c.Tenant+"/"+randomID+"/s.jpg"
 	ids["end-users"] = c.endUser(t, ctx, "foreign")
 	ids["approvals"] = c.asked(t, ctx)
 	return ids
+}
+
+// skill is a browser skill that types one value and commits.
+func (c *caller) skill(t *testing.T, ctx context.Context, name string) string {
+	t.Helper()
+	var made struct{ Skill struct{ ID string } }
+	c.ask(t, ctx, 201, "POST", "/v1/browser-skills", object{"name": name, "owner_attested": true, "definition": object{
+		"start_url": "https://portal.example.com/", "target_hosts": []string{"portal.example.com"}, "params": []object{{"name": "order", "type": "string", "required": true}},
+		"steps":          []object{{"id": "order", "kind": "type", "target": object{"selector": "#order"}, "param": "order"}, {"id": "send", "kind": "click", "target": object{"selector": "#send"}}},
+		"commit_step_id": "send"}}, &made)
+	return made.Skill.ID
 }
 
 // knowledge is a base with a document and a source: the three ids.
@@ -331,7 +348,11 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 			foreign.header.Del(varies)
 			random.header.Del(varies)
 		}
-		if foreign.status != 404 || foreign.code() != "NOT_FOUND" {
+		want := "NOT_FOUND"
+		if kind == "browser-skills" || kind == "skill-runs" {
+			want = "BROWSER_SKILL_NOT_FOUND"
+		}
+		if foreign.status != 404 || foreign.code() != want {
 			t.Errorf("%s with a foreign id: %s", op, foreign)
 		}
 		if foreign.status != random.status || string(foreign.body) != string(random.body) || fmt.Sprint(foreign.header) != fmt.Sprint(random.header) {
@@ -385,7 +406,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 func snapshot(t *testing.T, ctx context.Context, c *caller, ids map[string]string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers", "embed-keys", "end-users", "workflows"} {
+	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers", "embed-keys", "end-users", "workflows", "browser-skills"} {
 		fmt.Fprintln(&b, c.ask(t, ctx, 200, "GET", "/v1/"+kind+"/"+ids[kind], nil, nil))
 	}
 	base, rest, _ := strings.Cut(ids["knowledge-bases"], " ")
@@ -594,7 +615,7 @@ func wrongTypes(example any) map[string]any {
 func counts(t *testing.T, ctx context.Context, c *caller) string {
 	t.Helper()
 	var b strings.Builder
-	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users", "/v1/workflows", "/v1/knowledge-bases"} {
+	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users", "/v1/workflows", "/v1/knowledge-bases", "/v1/browser-skills"} {
 		var list struct{ Items []any }
 		c.ask(t, ctx, 200, "GET", path+"?limit=100", nil, &list)
 		fmt.Fprintf(&b, "%s:%d ", path, len(list.Items))
