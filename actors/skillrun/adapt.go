@@ -28,13 +28,13 @@ func (a adapted[S]) Prepare(ctx context.Context, j *skill.Job) (Session, *skill.
 	if any(s) == nil {
 		return nil, r, err
 	}
-	return page{s, a.beside}, r, err
+	return adaptedPage{s, a.beside}, r, err
 }
 
-type page struct {
+type adaptedPage struct {
 	Session
 	beside func(func())
 }
 
 // Close does not block.
-func (p page) Close() { p.beside(p.Session.Close) }
+func (p adaptedPage) Close() { p.beside(p.Session.Close) }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -131,8 +132,8 @@ func decorate(cmd *cobra.Command, examples map[string][]string) {
 	if cmd.Example == "" {
 		cmd.Example = "  " + strings.Join(examples[cmd.CommandPath()], "\n  ")
 	}
-	if cmd.HasParent() && cmd.Parent().HasParent() {
-		cmd.Aliases = append(cmd.Aliases, aliases[cmd.Name()]...)
+	if cmd.HasParent() && cmd.Parent().HasParent() && !slices.ContainsFunc(cmd.Parent().Commands(), func(c *cobra.Command) bool { return slices.Contains(aliases[cmd.Name()], c.Name()) }) {
+		cmd.Aliases = append(cmd.Aliases, aliases[cmd.Name()]...) // unless one is another verb here
 	}
 	for _, c := range cmd.Commands() {
 		decorate(c, examples)

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	skillID    = "01a1fe1b-401d-7000-8000-0000000000f1"
+	skillRunID = "01a1fe1b-401d-7000-8000-0000000000f2"
+	skillGrant = "01a1fe1b-401d-7000-8000-0000000000f3"
+)
+
+// fakeSkills is a service with one skill, one run and one grant.
+type fakeSkills struct {
+	mu    sync.Mutex // guards asked
+	asked []string
+}
+
+func (f *fakeSkills) took() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asked := f.asked
+	f.asked = nil
+	return asked
+}
+
+func newFakeSkills(t *testing.T) *fakeSkills {
+	t.Helper()
+	f := &fakeSkills{}
+	one := object{"id": skillID, "slug": "claim", "name": "Claim\x1b[2J", "enabled": true, "definition": object{"start_url": "https://portal.example.com/"},
+		"policy": object{"approval": "at_commit_point", "risk_level": "high"}}
+	shot := "browser-skills/t/" + skillRunID + "/order.jpg"
+	run := object{"id": skillRunID, "skill_id": skillID, "agent_run_id": runID, "mode": "dry_run", "status": "failed", "code": "not_found", "created_at": "2030-01-02T03:04:05Z",
+		"precommit": object{"url": "https://portal.example.com/<script>alert(1)</script>", "title": "<b>Claims</b>", "screenshot_key": shot, "values": object{"order": "1001"}},
+		"steps":     []object{{"id": "order", "kind": "type", "label": "Type order", "status": "ok", "screenshot_key": shot}}, "verification": []object{}, "result": nil}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		f.mu.Lock()
+		f.asked = append(f.asked, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+string(body)))
+		f.mu.Unlock()
+		var said any
+		switch at := r.Method + " " + r.URL.Path; at {
+		case "GET /v1/agents":
+			said = object{"items": []object{{"id": agentID, "slug": "helper"}}, "next_cursor": nil}
+		case "GET /v1/browser-skills":
+			said = object{"items": []object{one}, "next_cursor": nil}
+		case "POST /v1/browser-skills":
+			w.WriteHeader(http.StatusCreated)
+			said = object{"skill": one}
+		case "PATCH /v1/browser-skills/" + skillID:
+			said = object{"skill": one, "credentials_dropped": strings.Contains(string(body), "auth")}
+		case "POST /v1/browser-skills/" + skillID + "/dry-run", "GET /v1/browser-skills/runs/" + skillRunID:
+			said = object{"run": run}
+		case "GET /v1/browser-skills/" + skillID + "/runs", "GET /v1/browser-skills/runs":
+			said = object{"items": []object{run}, "next_cursor": nil}
+		case "POST /v1/browser-skills/" + skillID + "/grants":
+			said = object{"items": []object{{"id": skillGrant, "op": "run"}}}
+		case "GET /v1/browser-skills/" + skillID + "/grants":
+			said = object{"items": []object{{"id": skillGrant, "op": "run"}}, "next_cursor": nil}
+		case "DELETE /v1/browser-skills/" + skillID, "DELETE /v1/browser-skills/" + skillID + "/grants/" + skillGrant:
+			w.WriteHeader(http.StatusNoContent)
+			return
+		case "GET /v1/browser-skills/artifacts/" + shot:
+			w.Header().Set("Content-Type", "image/jpeg")
+			_, _ = w.Write([]byte("jpeg"))
+			return
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			said = object{"status": 404, "code": "BROWSER_SKILL_NOT_FOUND", "title": "Browser skill not found"}
+		}
+		if err := json.NewEncoder(w).Encode(said); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	t.Setenv("SVC_URL", srv.URL)
+	t.Setenv("SVC_API_KEY", "svc_test")
+	t.Setenv("SVC_TENANT", "tenant")
+	return f
+}
+
+func TestSkillsCommands(t *testing.T) {
+	f := newFakeSkills(t)
+	at, list := "/v1/browser-skills/"+skillID, "GET /v1/browser-skills"
+	for _, row := range []struct {
+		args  string // separated by |
+		out   string // or what stderr holds
+		code  int
+		asked string // separated by newlines
+	}{
+		{"ls", "SKILL     SLUG   NAME            ENABLED  APPROVAL         RISK  START\n000000f1  claim  Claim\\u001b[2J  yes      at_commit_point  high  https://portal.example.com/\n", 0, list},
+		{"ls|--limit|0", "--limit must be at least 1", 2, ""},
+		{`create|{"name":"x"}`, skillID + "  claim  enabled\n", 0, `POST /v1/browser-skills {"name":"x"}`},
+		{"create|no", "JSON", 2, ""},
+		{"update|claim|--name|New|--disable", skillID + "  claim  enabled\n", 0, list + "\nPATCH " + at + ` {"enabled":false,"name":"New"}`},
+		{`update|claim|--patch|{"auth":null}`, skillID + "  claim  enabled\nThe stored secrets were dropped: the skill visits another host now. Give them again.\n", 0, list + "\nPATCH " + at + ` {"auth":null}`},
+		{"update|claim", "nothing to change", 2, list},
+		{"update|claim|--enable|--disable", "one of --enable and --disable", 2, list},
+		{"rm|f1000000", "no skill", 1, list},
+		{"rm|" + skillID, "removed\n", 0, "DELETE " + at},
+		{`dry-run|claim|--params|{"order":"1001"}`, skillRunID + "  dry_run  failed  not_found\n  ok       order  Type order\nscreenshots: svc skills show 000000f2\n", 0,
+			list + "\nPOST " + at + `/dry-run {"params":{"order":"1001"}}`},
+		{"runs|claim", "RUN       MODE     STATUS  CODE       AGENT RUN  CREATED\n000000f2  dry_run  failed  not_found  " + runID[len(runID)-8:] + "   2030-01-02T03:04:05Z\n", 0, list + "\nGET " + at + "/runs"},
+		{"runs|claim|--agent-run|" + runID, "not both", 2, ""},
+		{"grant|claim", "--agent or --node", 2, list},
+		{"grant|claim|--agent|helper|--op|run", skillGrant + "  run\n", 0, list + "\nGET /v1/agents\nPOST " + at + `/grants {"agent_id":"` + agentID + `","ops":["run"]}`},
+		{"revoke|claim|000000f3", "removed\n", 0, list + "\nGET " + at + "/grants\nDELETE " + at + "/grants/" + skillGrant},
+	} {
+		out, stderr, code := svc(t, nil, append([]string{"skills"}, strings.Split(row.args, "|")...)...)
+		if code != row.code || code == 0 && out != row.out || code != 0 && !strings.Contains(stderr, row.out) {
+			t.Errorf("%s: code %d\n%s%s\nwant %d\n%s", row.args, code, out, stderr, row.code, row.out)
+		}
+		if got := strings.Join(f.took(), "\n"); got != row.asked {
+			t.Errorf("%s asked\n%s\nwant\n%s", row.args, got, row.asked)
+		}
+	}
+}
+
+// The page of a run holds its screenshots, loads nothing, and shows text of pages as text.
+func TestSkillsShow(t *testing.T) {
+	newFakeSkills(t)
+	file := filepath.Join(t.TempDir(), "run.html")
+	if out, stderr, code := svc(t, nil, "skills", "show", skillRunID, "--out", file); code != 0 {
+		t.Fatal(out, stderr)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	for _, want := range []string{"data:image/jpeg;base64,anBlZw==", "&lt;script&gt;", "&lt;b&gt;Claims", "1001", "not_found", "default-src &#39;none&#39;"} {
+		if !strings.Contains(strings.ReplaceAll(page, "default-src 'none'", "default-src &#39;none&#39;"), want) {
+			t.Errorf("%q is missing in\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "<script>") || strings.Contains(page, "ZgotmplZ") || strings.Contains(page, `src="http`) {
+		t.Errorf("the page loads or runs something:\n%s", page)
+	}
+	if _, stderr, code := svc(t, nil, "skills", "show", skillRunID, "--out", file); code != 1 || !strings.Contains(stderr, "exists") {
+		t.Errorf("a file that exists: %d %s", code, stderr)
+	}
+}

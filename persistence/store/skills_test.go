@@ -1,0 +1,116 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
+)
+
+const signInSkill = `{"start_url":"https://a.example/","target_hosts":["a.example"],"steps":[
+	{"id":"pw","kind":"type","phase":"auth","target":{"selector":"#pw"},"secret":true,"secret_ref":"password"},
+	{"id":"send","kind":"click","target":{"selector":"#send"}}],"commit_step_id":"send","auth":{"kind":"credentials","secret_refs":["password"]}}`
+
+func (w *world) skill(t *testing.T, name string) *api.Skill {
+	t.Helper()
+	parsed, err := skill.Parse(skill.Input{Definition: json.RawMessage(signInSkill), OwnerAttested: true,
+		Auth: json.RawMessage(`{"mode":"credentials","secrets":{"password":"canary-77"}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made *api.Skill
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		made, err = tx.CreateSkill(ctx, &api.SkillCreate{Name: name}, parsed)
+		return err
+	})
+	return made
+}
+
+// service.md, Execution rules: secrets are encrypted at rest, and every decryption is audited.
+func TestSecretsOfSkills(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	made := w.skill(t, "Portal")
+	var sealed []byte
+	if err := w.db.Admin(t).QueryRow(t.Context(), `SELECT credentials FROM browser_skills WHERE id = $1`, made.ID).Scan(&sealed); err != nil || len(sealed) == 0 || bytes.Contains(sealed, []byte("canary")) {
+		t.Fatal(err, sealed)
+	}
+	by := By{Tenant: w.a, Actor: "system"}
+	run := id.SkillRunID{UUID: id.NewAnywhere()}
+	opened := func() int {
+		return w.count(t, `SELECT count(*)::int FROM audit_log WHERE action = 'browser_skill.credential_access' AND target_id = $1 AND detail::text LIKE '%password%' AND detail::text NOT LIKE '%canary%'`, made.ID)
+	}
+	if s, err := w.OpenSkillSecret(t.Context(), by, made.ID, 1, run, "password"); err != nil || s != "canary-77" || opened() != 1 {
+		t.Errorf("%q %v, %d audit rows", s, err, opened())
+	}
+	for name, open := range map[string]func() (string, error){
+		"another revision":  func() (string, error) { return w.OpenSkillSecret(t.Context(), by, made.ID, 2, run, "password") },
+		"another reference": func() (string, error) { return w.OpenSkillSecret(t.Context(), by, made.ID, 1, run, "pin") },
+		"another tenant": func() (string, error) {
+			return w.OpenSkillSecret(t.Context(), By{Tenant: id.TenantID{UUID: id.NewAnywhere()}, Actor: "system"}, made.ID, 1, run, "password")
+		},
+	} {
+		if s, err := open(); err == nil || s != "" || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: %q %v", name, s, err)
+		}
+	}
+}
+
+// open-parts.md, Credentials follow no changed address: a definition that visits another host drops
+// the secrets, unless the same body has some.
+func TestASkillThatMovesLosesItsSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct {
+		name, from, to string
+		auth           string
+		dropped        bool
+		left           int
+	}{
+		{"other steps", "#send", "#commit", "", false, 1},
+		{"another host", "a.example", "b.example", "", true, 0},
+		{"another port", `a.example/","target_hosts":["a.example"`, `a.example:8443/","target_hosts":["a.example:8443"`, "", true, 0},
+		{"another host with secrets", "a.example", "b.example", `{"mode":"credentials","secrets":{"password":"next-77"}}`, false, 1},
+	} {
+		made := w.skill(t, c.name)
+		patch := &api.SkillPatch{Definition: api.SkillDefinition(strings.ReplaceAll(signInSkill, c.from, c.to)), OwnerAttested: true}
+		if c.auth != "" {
+			patch.Auth = api.SkillAuth(c.auth)
+		}
+		var got *api.Skill
+		var dropped bool
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+			got, dropped, err = tx.UpdateSkill(ctx, made.ID, patch, SkillSteps{})
+			return err
+		})
+		read, err := w.View(w.a).SkillOf(t.Context(), made.ID)
+		if err != nil || dropped != c.dropped || len(got.CredentialMeta.SecretRefs) != c.left || read.Revision != 2 {
+			t.Errorf("%s: dropped %v, %v, %+v %v", c.name, dropped, got.CredentialMeta, read, err)
+		}
+		secret, err := w.OpenSkillSecret(t.Context(), By{Tenant: w.a, Actor: "system"}, made.ID, 2, id.SkillRunID{}, "password")
+		if want := map[bool]string{true: "canary-77", false: "next-77"}[c.auth == ""]; c.left == 0 && err == nil || c.left == 1 && (err != nil || secret != want) {
+			t.Errorf("%s: %q %v", c.name, secret, err)
+		}
+	}
+}
+
+// An unknown skill and one of another tenant are BROWSER_SKILL_NOT_FOUND.
+func TestUnknownSkills(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	made := w.skill(t, "Portal")
+	missing := problem.New(problem.CodeBrowserSkillNotFound, "")
+	if _, err := w.View(id.TenantID{UUID: id.NewAnywhere()}).SkillOf(t.Context(), made.ID); !errors.Is(err, missing) {
+		t.Error(err)
+	}
+	if _, err := w.View(w.a).Skill(t.Context(), id.SkillID{UUID: id.NewAnywhere()}); !errors.Is(err, missing) {
+		t.Error(err)
+	}
+}
