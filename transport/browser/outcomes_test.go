@@ -26,6 +26,7 @@ func quickly(t testing.TB) *Browser {
 	quick.once.Do(func() {
 		c := config(t)
 		c.StepTimeout, c.JobTimeout, c.Pages, c.TenantPages = 5*time.Second, time.Minute, 4, 4
+		c.anyCertificate = true
 		quick.b, quick.err = New(c)
 	})
 	if quick.err != nil {
@@ -53,6 +54,7 @@ func TestOutcomes(t *testing.T) {
 		verify   skill.Event
 		effects  int
 		mismatch string // the field that differs from what was asked
+		tls      bool
 	}{
 		{name: "success", prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
 		{name: "the form comes late", knobs: site.Knobs{Late: 300 * time.Millisecond}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
@@ -71,11 +73,17 @@ func TestOutcomes(t *testing.T) {
 		{name: "landing outside the skill's hosts by the commit", knobs: site.Knobs{Away: "http://127.0.0.2:9/away"}, prepare: skill.Landed, commit: skill.LeftScope, effects: 1},
 		{name: "a connection cut at the commit", knobs: site.Knobs{Cut: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 		{name: "a cut commit by script", knobs: site.Knobs{Cut: true, Script: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
+		{name: "success over https", tls: true, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
+		{name: "a connection cut at the commit over https", tls: true, knobs: site.Knobs{Cut: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
+		{name: "a cut commit by script over https", tls: true, knobs: site.Knobs{Cut: true, Script: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 		{name: "no answer to the commit", knobs: site.Knobs{Silent: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b, w := quickly(t), newWorld(t)
+			if c.tls {
+				w = newWorldOver(t, httptest.NewTLSServer)
+			}
 			w.Set(c.knobs)
 			definition := cancelOrder
 			if c.edit[0] != "" {

@@ -181,7 +181,9 @@ func (s *session) act(ctx context.Context, st *skill.Step, value string) error {
 	case skill.Wait:
 		return nil
 	case skill.Click:
-		return s.do(ctx, func() error { return el.Click(playwright.LocatorClickOptions{Timeout: left(ctx), NoWaitAfter: playwright.Bool(true)}) })
+		return s.do(ctx, func() error {
+			return el.Click(playwright.LocatorClickOptions{Timeout: left(ctx), NoWaitAfter: playwright.Bool(true)})
+		})
 	case skill.Press:
 		return s.do(ctx, func() error {
 			return el.Press(value, playwright.LocatorPressOptions{Timeout: left(ctx), NoWaitAfter: playwright.Bool(true)})
