@@ -46,6 +46,8 @@ type Config struct {
 	Production bool
 
 	Log zerolog.Logger
+
+	anyCertificate bool // for tests
 }
 
 // Browser performs jobs. It is safe for concurrent use.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -78,10 +79,16 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	return newWorldOver(t, httptest.NewServer)
+}
+
+func newWorldOver(t testing.TB, serve func(http.Handler) *httptest.Server) *world {
+	t.Helper()
 	w := &world{Site: site.New(site.Options{Lab: true}), shots: map[string][]byte{}}
-	server := httptest.NewServer(w.Site)
+	server := serve(w.Site)
 	t.Cleanup(server.Close)
-	w.url, w.host = server.URL, strings.TrimPrefix(server.URL, "http://")
+	w.url = server.URL
+	_, w.host, _ = strings.Cut(server.URL, "://")
 	return w
 }
 

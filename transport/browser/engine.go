@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -134,8 +135,22 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 		runtime.LockOSThread() // the driver dies with the thread that starts it
 		defer runtime.UnlockOSThread()
 		late := time.AfterFunc(launchTimeout, h.kill)
-		said := &tail{}
-		pw, err := playwright.Run(&playwright.RunOptions{DriverDirectory: h.path, SkipInstallBrowsers: true, Stdout: io.Discard, Stderr: said, Logger: slog.New(slog.DiscardHandler)})
+		// The driver's standard error ends with the driver, of which the library says nothing.
+		said, unheard := &tail{}, make(chan struct{})
+		hear, say, err := os.Pipe()
+		var pw *playwright.Playwright
+		if err == nil {
+			go func() {
+				defer close(unheard)
+				_, _ = io.Copy(said, hear)
+				hear.Close()
+				e.end(errDied)
+			}()
+			pw, err = playwright.Run(&playwright.RunOptions{DriverDirectory: h.path, SkipInstallBrowsers: true, Stdout: io.Discard, Stderr: say, Logger: slog.New(slog.DiscardHandler)})
+			say.Close()
+		} else {
+			close(unheard)
+		}
 		if err == nil {
 			err = b.connect(e, pw, sandboxed)
 		} else {
@@ -152,6 +167,7 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 			_ = pw.Stop()
 		}
 		h.kill()
+		<-unheard
 		h.remove()
 		close(e.gone)
 	}()

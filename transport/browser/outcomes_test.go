@@ -25,7 +25,8 @@ func quickly(t testing.TB) *Browser {
 	t.Helper()
 	quick.once.Do(func() {
 		c := config(t)
-		c.StepTimeout, c.JobTimeout, c.Pages, c.TenantPages = 2*time.Second, 20*time.Second, 4, 4
+		c.StepTimeout, c.JobTimeout, c.Pages, c.TenantPages = 5*time.Second, time.Minute, 4, 4
+		c.anyCertificate = true
 		quick.b, quick.err = New(c)
 	})
 	if quick.err != nil {
@@ -53,6 +54,7 @@ func TestOutcomes(t *testing.T) {
 		verify   skill.Event
 		effects  int
 		mismatch string // the field that differs from what was asked
+		tls      bool
 	}{
 		{name: "success", prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
 		{name: "the form comes late", knobs: site.Knobs{Late: 300 * time.Millisecond}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
@@ -71,11 +73,17 @@ func TestOutcomes(t *testing.T) {
 		{name: "landing outside the skill's hosts by the commit", knobs: site.Knobs{Away: "http://127.0.0.2:9/away"}, prepare: skill.Landed, commit: skill.LeftScope, effects: 1},
 		{name: "a connection cut at the commit", knobs: site.Knobs{Cut: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 		{name: "a cut commit by script", knobs: site.Knobs{Cut: true, Script: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
+		{name: "success over https", tls: true, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
+		{name: "a connection cut at the commit over https", tls: true, knobs: site.Knobs{Cut: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
+		{name: "a cut commit by script over https", tls: true, knobs: site.Knobs{Cut: true, Script: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 		{name: "no answer to the commit", knobs: site.Knobs{Silent: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b, w := quickly(t), newWorld(t)
+			if c.tls {
+				w = newWorldOver(t, httptest.NewTLSServer)
+			}
 			w.Set(c.knobs)
 			definition := cancelOrder
 			if c.edit[0] != "" {
@@ -100,6 +108,9 @@ func TestOutcomes(t *testing.T) {
 					t.Fatal(m, show(t, r))
 				}
 				return
+			}
+			if c.knobs.Silent {
+				s.(*session).step = time.Second
 			}
 			if r := s.Commit(context.Background()); r.Event != c.commit {
 				t.Fatal(show(t, r))
@@ -127,9 +138,9 @@ func TestReadAndCompensate(t *testing.T) {
 	if err != nil || r.Event != skill.Verified || !strings.Contains(string(r.Result), `"order":1002,"total":1280`) {
 		t.Fatal(err, show(t, r))
 	}
-	s, _, err := b.Prepare(context.Background(), w.job(t, cancelOrder, values))
-	if err != nil {
-		t.Fatal(err)
+	s, r, err := b.Prepare(context.Background(), w.job(t, cancelOrder, values))
+	if err != nil || s == nil {
+		t.Fatal(err, show(t, r))
 	}
 	s.Commit(context.Background())
 	s.Close()
@@ -167,7 +178,6 @@ func TestNoWayToPrivateAddresses(t *testing.T) {
 	inner.Start()
 	t.Cleanup(inner.Close)
 	cfg := config(t)
-	cfg.StepTimeout, cfg.Pages, cfg.TenantPages = 2*time.Second, 2, 2
 	cfg.Guard = guardWithout(ln.Addr().String())
 	b, err := New(cfg)
 	if err != nil {
@@ -201,7 +211,7 @@ func TestHostilePages(t *testing.T) {
 		want []skill.Event
 		note string
 	}{
-		{"storm", false, []skill.Event{skill.Verified, skill.Lost}, ""},
+		{"storm", false, []skill.Event{skill.Verified, skill.Lost, skill.Fails}, ""},
 		{"popup", true, []skill.Event{skill.Verified}, "popup"},
 		{"download", true, []skill.Event{skill.Verified}, "download"},
 		{"chooser", true, []skill.Event{skill.Verified}, "file chooser"},
@@ -224,7 +234,7 @@ func TestHostilePages(t *testing.T) {
 			for _, e := range c.want {
 				ok = ok || r.Event == e
 			}
-			if !ok || !strings.Contains(show(t, r), c.note) || strings.Contains(string(r.Result), "yes") || strings.Contains(string(r.Result), "registered") || strings.Contains(string(r.Result), "located") {
+			if !ok || !strings.Contains(show(t, r), c.note) || strings.Contains(string(r.Result), "yes") || w.Hits("GET /lab/worker.js") > 0 || strings.Contains(string(r.Result), "located") {
 				t.Fatal(show(t, r), string(r.Result))
 			}
 		})

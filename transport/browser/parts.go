@@ -105,7 +105,7 @@ func (s *session) signIn(ctx context.Context, r *skill.Report) error {
 			return err
 		}
 	}
-	limit, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+	limit, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	if err := s.goTo(limit, d.StartURL); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (s *session) setCookies(ctx context.Context) error {
 		if len(set) == 0 {
 			continue
 		}
-		limit, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+		limit, cancel := context.WithTimeout(ctx, s.step)
 		err = s.do(limit, func() error { return s.context.AddCookies(set) })
 		cancel()
 		switch {
@@ -178,7 +178,7 @@ func (s *session) setCookies(ctx context.Context) error {
 // signedIn waits until the login wall is gone: the field of the last password, or with cookies
 // any password field.
 func (s *session) signedIn(ctx context.Context) error {
-	limit, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+	limit, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	for {
 		walled, err := s.walled(limit)
@@ -234,7 +234,7 @@ func (s *session) prepare(ctx context.Context) (*skill.Report, error) {
 			return err
 		}
 		if commit != nil && commit.Target != nil {
-			limit, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+			limit, cancel := context.WithTimeout(ctx, s.step)
 			defer cancel()
 			if _, err := s.locate(limit, commit.Target, false); err != nil {
 				return s.expiredAt(ctx, commit, s.told(ctx, commit, err))
@@ -278,7 +278,7 @@ func (s *session) readBack(ctx context.Context, steps []skill.Step) error {
 		for _, sel := range st.Target.Tries() {
 			el := s.page.Locator("css=" + sel).First()
 			found := false
-			limit, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+			limit, cancel := context.WithTimeout(ctx, s.step)
 			err := s.do(limit, func() error {
 				n, err := el.Count()
 				if err != nil || n == 0 {
@@ -305,7 +305,7 @@ func (s *session) readBack(ctx context.Context, steps []skill.Step) error {
 // look reads address, title and picture of the page.
 func (s *session) look(ctx context.Context, shot string) (skill.Page, error) {
 	p := skill.Page{Values: map[string]string{}}
-	ctx, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	err := s.do(ctx, func() error {
 		v, err := s.page.Evaluate("() => document.title.slice(0, 2000)", nil)
@@ -365,7 +365,7 @@ func (s *session) Commit(ctx context.Context) *skill.Report {
 
 // answered waits until the site has answered what the commit sent. errLost: it did not.
 func (s *session) answered(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	err := s.settle(ctx)
 	s.mu.Lock()
@@ -443,7 +443,7 @@ func (s *session) check(ctx context.Context, r *skill.Report) (bool, error) {
 	all := true
 	for i := range s.job.Definition.Assertions {
 		c := &s.job.Definition.Assertions[i]
-		limit, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+		limit, cancel := context.WithTimeout(ctx, s.step)
 		out := skill.CheckResult{Kind: c.Kind, Expected: c.Value}
 		if c.Kind == skill.ElementPresent {
 			out.Expected = c.Selector
@@ -529,7 +529,7 @@ func (s *session) results(ctx context.Context, r *skill.Report) error {
 		f := &fields[i]
 		out[f.Name] = nil
 		for _, sel := range append([]string{f.Selector}, f.Candidates...) {
-			limit, cancel := context.WithTimeout(ctx, s.b.cfg.StepTimeout)
+			limit, cancel := context.WithTimeout(ctx, s.step)
 			text, found := "", false
 			err := s.do(limit, func() error {
 				el := s.page.Locator("css=" + sel).First()

@@ -261,6 +261,45 @@ func (t *tunnel) mark(asked bool) {
 	t.mu.Unlock()
 }
 
+// records reads the framing of what a site sends in a tunnel, to tell an answer from what TLS and
+// HTTP/2 send besides: alerts, acknowledgements, windows.
+type records struct {
+	begun bool
+	plain bool // it is not TLS
+	head  []byte
+	skip  int // bytes of the current record that are to come
+}
+
+// leastAnswer is the length of a TLS record from which on it may be the head of an answer. A head
+// with a date is longer; a close_notify has 19 bytes, frames of HTTP/2 without headers have 26 to 34.
+const leastAnswer = 64
+
+// answer reports whether the next bytes hold a record that may be an answer.
+func (r *records) answer(b []byte) bool {
+	if !r.begun && len(b) > 0 {
+		r.begun, r.plain = true, b[0] != 22 // a handshake comes first
+	}
+	if r.plain {
+		return true
+	}
+	found := false
+	for len(b) > 0 {
+		if r.skip > 0 {
+			n := min(r.skip, len(b))
+			r.skip, b = r.skip-n, b[n:]
+			continue
+		}
+		n := min(5-len(r.head), len(b))
+		r.head, b = append(r.head, b[:n]...), b[n:]
+		if len(r.head) == 5 {
+			r.skip = int(r.head[3])<<8 | int(r.head[4])
+			found = found || r.head[0] == 23 && r.skip >= leastAnswer // application data
+			r.head = r.head[:0]
+		}
+	}
+	return found
+}
+
 func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	site, err := p.dial(r.Context(), "tcp", r.Host)
 	if err != nil {
@@ -314,10 +353,13 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	buf := make([]byte, 32<<10)
+	var records records
 	for {
 		n, err := site.Read(buf)
 		if n > 0 {
-			t.mark(false)
+			if records.answer(buf[:n]) {
+				t.mark(false)
+			}
 			if !p.receive(n) {
 				break
 			}

@@ -24,6 +24,7 @@ type session struct {
 	context playwright.BrowserContext
 	page    playwright.Page
 	release func()
+	step    time.Duration // the time of one step
 	closing sync.Once
 	expiry  *time.Timer
 	calls   sync.WaitGroup
@@ -68,7 +69,7 @@ func (b *Browser) open(ctx context.Context, j *skill.Job) (*session, error) {
 	}
 	open.Inc()
 	for try := 0; ; try++ { // a browser that just died is replaced once
-		s := &session{b: b, job: j, release: release, scope: skill.Scope{Hosts: j.Definition.TargetHosts, Residency: j.Residency},
+		s := &session{b: b, job: j, release: release, step: b.cfg.StepTimeout, scope: skill.Scope{Hosts: j.Definition.TargetHosts, Residency: j.Residency},
 			read: map[string]string{}, left: make(chan struct{}), lost: make(chan struct{}), inFlight: map[playwright.Request]bool{}, changed: make(chan struct{})}
 		if s.e, err = b.running(ctx); err != nil {
 			break
@@ -105,14 +106,14 @@ func (s *session) begin(ctx context.Context) (err error) {
 	defer cancel()
 	return s.do(ctx, func() (err error) {
 		c, err := s.e.browser.NewContext(playwright.BrowserNewContextOptions{AcceptDownloads: playwright.Bool(false), ServiceWorkers: playwright.ServiceWorkerPolicyBlock,
-			Viewport: &playwright.Size{Width: 1280, Height: 800}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out})
+			Viewport: &playwright.Size{Width: 1280, Height: 800}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out, IgnoreHttpsErrors: playwright.Bool(s.b.cfg.anyCertificate)})
 		if err != nil {
 			return err
 		}
 		s.mu.Lock()
 		s.context = c
 		s.mu.Unlock()
-		c.SetDefaultTimeout(*ms(s.b.cfg.StepTimeout))
+		c.SetDefaultTimeout(*ms(s.step))
 		page, err := c.NewPage()
 		if err != nil {
 			return err
@@ -143,7 +144,7 @@ func (s *session) do(ctx context.Context, f func() error) error {
 		if t := s.trouble(); t != nil {
 			return t
 		}
-		if errors.Is(err, playwright.ErrTargetClosed) {
+		if isClosed(err) {
 			return errLost
 		}
 		return err
@@ -156,6 +157,15 @@ func (s *session) do(ctx context.Context, f func() error) error {
 	case <-s.left:
 		return errLeft
 	}
+}
+
+// isClosed reports whether a call failed because the page, the browser or the driver ended.
+func isClosed(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return errors.Is(err, playwright.ErrTargetClosed) || slices.ContainsFunc([]string{"Connection closed", "transport closed", "could not send message", "has been closed", "crashed"}, func(s string) bool { return strings.Contains(text, s) })
 }
 
 // spawn runs f in a goroutine for which the session's end waits.

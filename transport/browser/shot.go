@@ -31,7 +31,7 @@ func (s *session) shot(ctx context.Context, name string) string {
 	if s.job.Keep == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(shotTimeout, s.b.cfg.StepTimeout))
+	ctx, cancel := context.WithTimeout(ctx, min(shotTimeout, s.step))
 	defer cancel()
 	var jpeg []byte
 	if err := s.do(ctx, func() error {

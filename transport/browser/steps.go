@@ -48,7 +48,7 @@ func (s *session) perform(ctx context.Context, st *skill.Step) (skill.StepResult
 
 // stepTime is the time of a step; a wait of a number of milliseconds has those besides.
 func (s *session) stepTime(st *skill.Step, value string) time.Duration {
-	d := s.b.cfg.StepTimeout
+	d := s.step
 	if n, err := strconv.Atoi(value); err == nil && st.Kind == skill.Wait && n > 0 {
 		d += time.Duration(min(n, skill.MaxWait)) * time.Millisecond
 	}
@@ -69,7 +69,7 @@ func (s *session) told(ctx context.Context, st *skill.Step, err error) error {
 	case errors.Is(err, errLost), errors.Is(err, errLeft):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, playwright.ErrTimeout):
-		f = failed(skill.CodeStepFailed, "The page did not do this within "+s.b.cfg.StepTimeout.String()+".")
+		f = failed(skill.CodeStepFailed, "The page did not do this within "+s.step.String()+".")
 	default:
 		f = failed(skill.CodeStepFailed, "The page did not allow this.")
 	}
@@ -181,10 +181,12 @@ func (s *session) act(ctx context.Context, st *skill.Step, value string) error {
 	case skill.Wait:
 		return nil
 	case skill.Click:
-		return s.do(ctx, func() error { return el.Click(playwright.LocatorClickOptions{Timeout: left(ctx)}) })
+		return s.do(ctx, func() error {
+			return el.Click(playwright.LocatorClickOptions{Timeout: left(ctx), NoWaitAfter: playwright.Bool(true)})
+		})
 	case skill.Press:
 		return s.do(ctx, func() error {
-			return el.Press(value, playwright.LocatorPressOptions{Timeout: left(ctx)})
+			return el.Press(value, playwright.LocatorPressOptions{Timeout: left(ctx), NoWaitAfter: playwright.Bool(true)})
 		})
 	case skill.Scroll:
 		return s.do(ctx, func() error {
@@ -235,7 +237,7 @@ func (s *session) goTo(ctx context.Context, url string) error {
 	case s.proxy.refusedHost(url):
 		f = failed(skill.CodeStepFailed, "The outbound guard refuses this address.")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, playwright.ErrTimeout):
-		f = failed(skill.CodeStepFailed, "The page did not load within "+s.b.cfg.StepTimeout.String()+".")
+		f = failed(skill.CodeStepFailed, "The page did not load within "+s.step.String()+".")
 	case strings.Contains(err.Error(), "net::ERR_ABORTED"):
 		f = failed(skill.CodeStepFailed, "The address is no page: it is a download, or the page was left at once.")
 	default:

@@ -1,0 +1,329 @@
+package browser
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentsvc/schemas/skill"
+	"agentsvc/schemas/testkit"
+	"agentsvc/transport/egress"
+)
+
+// TestCutTunnelGetsNoSecondRequest: Chromium repeats a request whose kept connection is cut. Over
+// the proxy, a connection that was open before the commit is closed first, and one that is cut
+// before its answer is held open.
+func TestCutTunnelGetsNoSecondRequest(t *testing.T) {
+	t.Parallel()
+	var posts atomic.Int64
+	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+			if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				c.Close()
+			}
+			return
+		}
+		fmt.Fprint(w, "hello")
+	}))
+	t.Cleanup(site.Close)
+	p, err := newProxy(egress.New(egress.Config{Allow: loopback}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	// A client as a browser is one: it keeps its tunnel, and repeats a request that a kept one
+	// lost.
+	through, err := url.Parse(p.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	t.Cleanup(tr.CloseIdleConnections)
+	client := &http.Client{Transport: tr}
+	get := func() {
+		resp, err := client.Get(site.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	send := func(ctx context.Context) error {
+		// A body that can be read again and a key make net/http repeat it as Chromium does.
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, site.URL, strings.NewReader("x=1"))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Idempotency-Key", "k")
+		resp, err := client.Do(r)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	get()
+	if err := send(t.Context()); err == nil || posts.Load() != 2 {
+		t.Fatalf("the client is no browser: %d requests, %v", posts.Load(), err)
+	}
+	posts.Store(0)
+	get()
+	p.fresh(t.Context())
+	get() // a page's own request makes a kept connection again, after the old ones were closed
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- send(ctx) }()
+	select {
+	case <-p.cut:
+	case err := <-done:
+		t.Fatal("the cut was passed on: ", err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the cut was not noticed")
+	}
+	cancel()
+	<-done
+	if n := posts.Load(); n != 1 {
+		t.Fatalf("%d requests", n)
+	}
+	if resp, err := client.Get(site.URL); err == nil {
+		resp.Body.Close()
+		t.Fatal("a session whose commit was cut sends on")
+	}
+}
+
+func TestProxyRefuses(t *testing.T) {
+	t.Parallel()
+	other, err := newProxy(egress.New(egress.Config{}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.close)
+	p, err := newProxy(egress.New(egress.Config{Allow: loopback}), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	ask := func(line, head string) string {
+		c, err := net.Dial("tcp", p.ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\n%s\r\n", line, head)
+		s, _ := bufio.NewReader(c).ReadString('\n')
+		return strings.TrimSpace(s)
+	}
+	r := &http.Request{Header: http.Header{}}
+	r.SetBasicAuth("svc", p.password)
+	ok := "Proxy-Authorization: " + r.Header.Get("Authorization") + "\r\n"
+	for _, c := range []struct{ line, head, want string }{
+		{"CONNECT " + other.ln.Addr().String(), "", "407"},
+		{"CONNECT " + other.ln.Addr().String(), "Proxy-Authorization: Basic c3ZjOg==\r\n", "407"},
+		{"CONNECT " + other.ln.Addr().String(), ok, "403"},
+		{"CONNECT 169.254.169.254:80", ok, "403"},
+		{"GET http://10.0.0.1/", ok, "403"},
+		{"GET /path", ok, "400"},
+		{"GET ftp://127.0.0.1/", ok, "400"},
+	} {
+		if got := ask(c.line, c.head); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s", c.line, got)
+		}
+	}
+}
+
+// TestMemoryIsBounded: a page that takes more memory than it may have is ended, the browser stays.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Memory, cfg.StepTimeout = 700<<20, 20*time.Second
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w := newWorld(t)
+	definition := strings.Replace(page("/lab/bomb", false), `"}],"result`, `"},{"id":"wait","kind":"wait","target":{"selector":"#never"},"value":""}],"result`, 1)
+	r, err := b.Read(context.Background(), w.job(t, definition, `{}`))
+	if err != nil || r.Event != skill.Lost {
+		t.Fatal(err, show(t, r))
+	}
+	b.mu.Lock()
+	e := b.engine
+	b.mu.Unlock()
+	select {
+	case <-e.dead:
+		t.Fatal("the browser was ended with its page")
+	default:
+	}
+	if r, err := b.Read(context.Background(), w.job(t, page("/lab/plain", false), `{}`)); err != nil || r.Event != skill.Verified {
+		t.Fatal(err, show(t, r))
+	}
+}
+
+// TestLeftoversOfAKilledProcess: the next process of the installation ends and removes what a
+// killed one left, and nothing of one that lives.
+func TestLeftoversOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	left, alive := filepath.Join(dir, "one-left"), filepath.Join(dir, "one-alive")
+	for _, d := range []string{left, alive, filepath.Join(dir, "other-x")} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock, err := lockFile(filepath.Join(alive, lockName))
+	if err != nil || lock == nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	run := func(d string) *exec.Cmd {
+		c := exec.Command("/bin/sh", "-c", "sleep 60; : "+d+"/x")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	dead, live := run(left), run(alive)
+	defer func() { _ = live.Process.Kill(); _ = live.Wait() }()
+	testkit.Eventually(t, "the leftover is seen with its child", func() bool { return len(familyOf(left)) == 2 })
+	if err := sweep(dir, "one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Wait(); err == nil {
+		t.Fatal("it was not ended")
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Fatal("its directory is there")
+	}
+	if len(familyOf(alive)) == 0 {
+		t.Fatal("a living one was ended")
+	}
+	for _, pid := range familyOf(alive) {
+		endProcess(pid)
+	}
+}
+
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Config){
+		"driver":   func(c *Config) { c.Driver = "/nowhere" },
+		"program":  func(c *Config) { c.Chromium = "/nowhere" },
+		"sandbox":  func(c *Config) { c.Production = true },
+		"stopping": nil,
+	} {
+		cfg := config(t)
+		if change != nil {
+			change(&cfg)
+		}
+		b, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch name {
+		case "sandbox":
+			b.sandbox = sandboxNone
+		case "stopping":
+			_ = b.Close(context.Background())
+		}
+		if err := b.Available(); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, _, err := b.Prepare(context.Background(), &skill.Job{Definition: &skill.Definition{}}); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.sandbox, b.cfg.NoSandbox = sandboxNone, true
+		if err := b.Available(); name == "sandbox" && err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRedaction(t *testing.T) {
+	t.Parallel()
+	var s secrets
+	s.add("p&ss word+1")
+	s.add("ab") // too short to be told from other text
+	for in, want := range map[string]string{
+		"the P&SS word+1 is":   "the " + mark + " is",
+		"?p=p%26ss+word%2B1":   "?p=" + mark,
+		"?p=p%26ss%20word%2B1": "?p=" + mark,
+		"p&amp;ss word+1":      mark,
+		"p&s\u202es word+1":    mark,
+		"cCZzcyB3b3JkKzE=":     mark,
+		"ab and nothing":       "ab and nothing",
+		"a\u0000b\u202ec\n d":  "abc  d",
+	} {
+		if got := s.clean(in, 100); got != want {
+			t.Errorf("%q became %q, not %q", in, got, want)
+		}
+	}
+	if got := s.clean(strings.Repeat("é", 100), 9); got != "éééé…" {
+		t.Error(got)
+	}
+}
+
+func TestNumbersOfPages(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]any{
+		"$1,280.00": "1280", "1.280,50 €": "1280.5", "1 280,5": "1280.5", "49.90": "49.9", "1,280": "1280", "12,5": "12.5", "-3": "-3", "0": "0", "-0.0": "0", "No. 007": "7",
+		"1'000'000": "1000000", "1.234.567": "1234567", "none": nil, "": nil, "1.234": "1.234",
+	} {
+		got := typed(skill.Number, text)
+		if want == nil && got != nil || want != nil && fmt.Sprint(got) != want {
+			t.Errorf("%q: %v, not %v", text, got, want)
+		}
+	}
+	for text, want := range map[string]any{"1,280 orders": int64(1280), "3.5": nil, "3.0": int64(3), "x": nil} {
+		if got := typed(skill.Integer, text); got != want {
+			t.Errorf("%q: %v, not %v", text, got, want)
+		}
+	}
+}
+
+// BenchmarkOverPlain compares the executor with plain calls of Playwright for the same site and
+// steps.
+func BenchmarkOverPlain(b *testing.B) {
+	br, w := shared.get(b), newWorld(b)
+	run := func(b *testing.B) {
+		s, r, err := br.Prepare(b.Context(), w.job(b, cancelOrder, values))
+		if err != nil || s == nil {
+			b.Fatal(err, show(b, r))
+		}
+		defer s.Close()
+		if r := s.Commit(b.Context()); r.Event != skill.Clicked {
+			b.Fatal(show(b, r))
+		}
+		if r := s.Verify(b.Context()); r.Event != skill.Verified {
+			b.Fatal(show(b, r))
+		}
+	}
+	open := func() { o, _ := w.Order("1001"); o.Status = "open"; w.Add(o) }
+	b.Run("executor", func(b *testing.B) {
+		for b.Loop() {
+			open()
+			run(b)
+		}
+	})
+	b.Run("plain", func(b *testing.B) {
+		for b.Loop() {
+			open()
+			if err := plain(br.engine, w); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
