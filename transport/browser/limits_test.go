@@ -319,9 +319,14 @@ func BenchmarkOverPlain(b *testing.B) {
 		}
 	})
 	b.Run("plain", func(b *testing.B) {
+		p, err := newProxy(br.cfg.Guard, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer p.close()
 		for b.Loop() {
 			open()
-			if err := plain(br.engine, w); err != nil {
+			if err := plain(br.engine, w, p.url()); err != nil {
 				b.Fatal(err)
 			}
 		}

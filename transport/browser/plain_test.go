@@ -8,14 +8,15 @@ import (
 	"agentsvc/transport/browser/site"
 )
 
-// plain cancels an order as a script would: the same steps and a picture after each, no guard, no
-// bounds, no record.
-func plain(e *engine, w *world) error {
-	c, err := e.browser.NewContext(playwright.BrowserNewContextOptions{Viewport: &playwright.Size{Width: 1280, Height: 800}, Proxy: &playwright.Proxy{Server: "direct://"}})
+// plain cancels an order as a script would: the same steps and a picture after each, no
+// bounds, no redaction, no record.
+func plain(e *engine, w *world, proxy string) error {
+	c, err := e.browser.NewContext(playwright.BrowserNewContextOptions{Viewport: &playwright.Size{Width: 1024, Height: 720}, Proxy: &playwright.Proxy{Server: proxy, Bypass: playwright.String("<-loopback>")}})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	c.SetDefaultTimeout(10_000)
 	p, err := c.NewPage()
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func (s *session) begin(ctx context.Context) (err error) {
 	defer cancel()
 	return s.do(ctx, func() (err error) {
 		c, err := s.e.browser.NewContext(playwright.BrowserNewContextOptions{AcceptDownloads: playwright.Bool(false), ServiceWorkers: playwright.ServiceWorkerPolicyBlock,
-			Viewport: &playwright.Size{Width: 1280, Height: 800}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out, IgnoreHttpsErrors: playwright.Bool(s.b.cfg.anyCertificate)})
+			Viewport: &playwright.Size{Width: 1024, Height: 720}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out, IgnoreHttpsErrors: playwright.Bool(s.b.cfg.anyCertificate)})
 		if err != nil {
 			return err
 		}

@@ -9,20 +9,22 @@ import (
 
 const shotTimeout = 5 * time.Second
 
-// exposed says what of the page must not be in a picture: whether it has a password field, and
-// whether a field holds a secret.
+// exposed says what of the page must not be in a picture, as a sum: 1 if it has a password field,
+// 2 if a field holds a secret, 4 if a text does, 8 if it has frames, into which it cannot look.
 const exposed = `secrets => {
-  let password = false, holds = false;
+  let password = false, holds = false, framed = false;
+  const shows = text => secrets.some(s => text.toLowerCase().includes(s.toLowerCase()));
   const look = root => {
     for (const e of root.querySelectorAll('*')) {
       if (e.shadowRoot) look(e.shadowRoot);
       if (e.localName === 'input' && e.type === 'password') password = true;
-      if ((e.localName === 'input' || e.localName === 'textarea') && secrets.some(s => String(e.value).includes(s))) holds = true;
-      if (e.localName === 'iframe' || e.localName === 'frame') { try { if (e.contentDocument) look(e.contentDocument) } catch {} }
+      if ((e.localName === 'input' || e.localName === 'textarea') && shows(String(e.value))) holds = true;
+      if (e.localName === 'iframe' || e.localName === 'frame') { framed = true; try { if (e.contentDocument) look(e.contentDocument) } catch {} }
     }
   };
   look(document);
-  return (password ? 1 : 0) + (holds ? 2 : 0);
+  const text = secrets.length > 0 && document.body ? shows(document.body.textContent) : false;
+  return (password ? 1 : 0) + (holds ? 2 : 0) + (text ? 4 : 0) + (framed ? 8 : 0);
 }`
 
 // shot stores a picture of the page and returns its key, "" if there is none: no picture is taken
@@ -46,10 +48,12 @@ func (s *session) shot(ctx context.Context, name string) string {
 		// Whatever shows a secret is painted over: the fields it was typed into, texts, and all
 		// fields if another holds one.
 		mask := append([]playwright.Locator{}, s.fields...)
-		for _, secret := range values {
-			mask = append(mask, s.page.GetByText(secret))
+		if number(v)&4 != 0 {
+			for _, secret := range values {
+				mask = append(mask, s.page.GetByText(secret))
+			}
 		}
-		if len(values) > 0 {
+		if number(v)&8 != 0 && len(values) > 0 {
 			mask = append(mask, s.page.Locator("css=iframe"))
 		}
 		if number(v)&2 != 0 {
