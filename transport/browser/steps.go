@@ -182,10 +182,12 @@ func (s *session) act(ctx context.Context, st *skill.Step, value string) error {
 		return nil
 	case skill.Click:
 		return s.do(ctx, func() error {
+			//lint:ignore SA1019 the driver in use waits for navigations by default, and the step waits by itself
 			return el.Click(playwright.LocatorClickOptions{Timeout: left(ctx), NoWaitAfter: playwright.Bool(true)})
 		})
 	case skill.Press:
 		return s.do(ctx, func() error {
+			//lint:ignore SA1019 the driver in use waits for navigations by default, and the step waits by itself
 			return el.Press(value, playwright.LocatorPressOptions{Timeout: left(ctx), NoWaitAfter: playwright.Bool(true)})
 		})
 	case skill.Scroll:
