@@ -40,10 +40,18 @@ func fileKey(of string, t id.TenantID, u id.UUID) string {
 	return of + "/" + t.String() + "/" + u.String()
 }
 
-// readFileKey parses such a key.
+// readFileKey parses such a key, or that of a screenshot (SkillShot), which is of its run.
 func readFileKey(key string) (of string, t, u id.UUID, ok bool) {
 	parts := strings.Split(key, "/")
-	if len(parts) != 3 || parts[0] != attachmentFiles && parts[0] != documentFiles && parts[0] != artifactFiles {
+	want := 3
+	switch parts[0] {
+	case attachmentFiles, documentFiles, artifactFiles:
+	case SkillShots:
+		want = 4
+	default:
+		return "", t, u, false
+	}
+	if len(parts) != want {
 		return "", t, u, false
 	}
 	t, err := id.Parse(parts[1])
@@ -73,7 +81,7 @@ func (f *Files) Dead(ctx context.Context, owners []string) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// Orphans returns the keys that no row refers to. A deleted document's row refers to its file until
+// Orphans returns the keys that no row refers to; screenshots are of the run of their skill. A deleted document's row refers to its file until
 // its actor has removed both. Keys of tenants unknown to this database are left out: the directory
 // may belong to another database.
 func (f *Files) Orphans(ctx context.Context, keys []string) ([]string, error) {
@@ -86,15 +94,16 @@ func (f *Files) Orphans(ctx context.Context, keys []string) ([]string, error) {
 		return nil, fmt.Errorf("read the rows of files: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-		var of string
-		var t id.TenantID
-		var u id.UUID
-		err := row.Scan(&of, &t, &u)
-		return fileKey(of, t, u), err
+		var at int
+		err := row.Scan(&at)
+		if err != nil {
+			return "", err
+		}
+		return k.keys[at-1], nil
 	})
 }
 
-// Sums returns the SHA-256 of those keys that a row refers to.
+// Sums returns the SHA-256 of those keys whose rows have one: all but screenshots.
 func (f *Files) Sums(ctx context.Context, keys []string) (map[string][sha256.Size]byte, error) {
 	k := readKeys(keys)
 	sums := map[string][sha256.Size]byte{}
@@ -123,7 +132,7 @@ func (f *Files) Sums(ctx context.Context, keys []string) (map[string][sha256.Siz
 
 // fileKeys are keys in columns.
 type fileKeys struct {
-	of             []string
+	keys, of       []string
 	tenants, files []id.UUID
 }
 
@@ -131,7 +140,7 @@ type fileKeys struct {
 func readKeys(keys []string) (k fileKeys) {
 	for _, key := range keys {
 		if of, t, u, ok := readFileKey(key); ok {
-			k.of, k.tenants, k.files = append(k.of, of), append(k.tenants, t), append(k.files, u)
+			k.keys, k.of, k.tenants, k.files = append(k.keys, key), append(k.of, of), append(k.tenants, t), append(k.files, u)
 		}
 	}
 	return k

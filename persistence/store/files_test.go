@@ -15,12 +15,24 @@ func TestFilesWithoutARow(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "INSERT INTO attachments (tenant_id, id, name, media_type, size_bytes, sha256, created_by) VALUES ($1, $2, 'x', 'x', 0, '', 'x')", tenant, a); err != nil {
 		t.Fatal(err)
 	}
+	skill, run := id.SkillID{UUID: id.NewAnywhere()}, id.SkillRunID{UUID: id.NewAnywhere()}
+	for _, sql := range []string{
+		"INSERT INTO browser_skills (tenant_id, id, slug, name, definition, policy) VALUES ($1, $2, 's', 's', '{}', '{}')",
+		"INSERT INTO browser_skill_runs (tenant_id, skill_id, id, slug, revision, created_by, mode, status, key, args, state, created_at) VALUES ($1, $2, '" + run.String() + "', 's', 1, 'x', 'run', 'running', 'k', '', '', now())",
+	} {
+		if _, err := pool.Exec(t.Context(), sql, tenant, skill); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := id.SkillRunID{UUID: id.NewAnywhere()}
+	lost := []string{SkillShot(tenant, gone, "a"), SkillShot(tenant, gone, "b")}
 	f := NewFiles(pool)
 	orphan, foreign := AttachmentFile(tenant, id.AttachmentID{UUID: id.NewAnywhere()}), AttachmentFile(other, a)
 	got, err := f.Orphans(t.Context(), []string{AttachmentFile(tenant, a), orphan, foreign, AttachmentFile(strange, a),
-		"attachments/x/y", "attachments/" + tenant.String(), "pictures/" + tenant.String() + "/" + a.String()})
+		"attachments/x/y", "attachments/" + tenant.String(), "pictures/" + tenant.String() + "/" + a.String(),
+		SkillShot(tenant, run, "a"), lost[0], lost[1], "browser-skills/" + tenant.String() + "/" + run.String()})
 	slices.Sort(got)
-	want := []string{orphan, foreign}
+	want := append(lost, orphan, foreign)
 	slices.Sort(want)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("orphans %v, %v; want %v", got, err, want)

@@ -5,11 +5,12 @@ SELECT o.id FROM unnest($1::text[]) AS o (id)
 WHERE NOT EXISTS (SELECT FROM members m WHERE m.id::text = o.id AND m.dead_at IS NULL)
 
 -- name: file_orphans
-SELECT u.kind, u.tenant_id, u.id FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
+SELECT u.at FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS u (kind, tenant_id, id, at)
 WHERE EXISTS (SELECT FROM tenants t WHERE t.id = u.tenant_id)
   AND NOT EXISTS (SELECT FROM attachments a WHERE a.tenant_id = u.tenant_id AND a.id = u.id AND u.kind = 'attachments')
   AND NOT EXISTS (SELECT FROM kb_documents d WHERE d.tenant_id = u.tenant_id AND d.file = u.id AND u.kind = 'documents')
   AND NOT EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = u.tenant_id AND a.id = u.id AND u.kind = 'artifacts')
+  AND NOT EXISTS (SELECT FROM browser_skill_runs r WHERE r.tenant_id = u.tenant_id AND r.id = u.id AND u.kind = 'browser-skills')
 
 -- name: file_sums
 SELECT u.kind, a.tenant_id, a.id, a.sha256 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
