@@ -107,6 +107,8 @@ func (w *world) killedAt(node *cluster.Node, s *site, point string, n int, fails
 		if !strings.HasSuffix(row, " unknown_outcome, ended, held") && !(total == "1" && row == done[fails]) || total != clicks {
 			w.t.Errorf("%s:%d: after the receipt it was %q and became %q with %s clicks", point, n, left, row, total)
 		}
+	case killed && beforeReceipt[point] && (total != "1" || row != done[fails]):
+		w.t.Errorf("%s:%d: before the receipt it was %q and became %q with %s clicks", point, n, left, row, total)
 	case total != "1" && !(killed && strings.HasSuffix(row, " unknown_outcome, ended, held")):
 		w.t.Errorf("%s:%d: no click, it was %q and became %q", point, n, left, row)
 	case row != done[fails] && !(killed && strings.HasSuffix(row, " unknown_outcome, ended, held")):
@@ -117,6 +119,9 @@ func (w *world) killedAt(node *cluster.Node, s *site, point string, n int, fails
 	}
 	return killed
 }
+
+// beforeReceipt are points at which the receipt has not been sent to the database.
+var beforeReceipt = map[string]bool{"skillrun.prepared": true, "skillrun.ready": true}
 
 // done is the row of a run that was not cut off, by whether its check fails.
 var done = map[bool]string{false: "succeeded, ended, held", true: "verification_failed verification_failed, ended, held"}
