@@ -70,6 +70,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 		"config":      object{"endpoint": "https://s3.example.com", "region": "eu-1", "bucket": "docs"},
 		"credentials": object{"access_key_id": "AKIATEST", "secret_access_key": "a secret of the bucket"}}, nil)
 
+	var portal struct{ Skill struct{ ID string } }
 	c.ask(t, ctx, 201, "POST", "/v1/browser-skills", object{"name": "Portal", "owner_attested": true, "definition": object{
 		"start_url": "https://portal.example.com/", "target_hosts": []string{"portal.example.com"},
 		"steps": []object{
@@ -77,7 +78,10 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 			{"id": "send", "kind": "click", "target": object{"selector": "#send"}},
 		},
 		"commit_step_id": "send", "auth": object{"kind": "credentials", "secret_refs": []string{"password"}},
-	}, "auth": object{"mode": "credentials", "secrets": object{"password": "a secret of the portal"}}}, nil)
+	}, "policy": object{"approval": "always_before_run"}, "auth": object{"mode": "credentials", "secrets": object{"password": "a secret of the portal"}}}, &portal)
+	operator := c.publish(t, "Operator", simulatedModel)
+	c.ask(t, ctx, 201, "POST", "/v1/browser-skills/"+portal.Skill.ID+"/grants", object{"agent_id": operator, "ops": []string{"run"}}, nil)
+	c.poll(t, ctx, c.runOnce(t, ctx, operator, `/call browser_skill:portal.run {"reason":"its values wait for a person"}`), "waiting_approval")
 
 	if err := n.signal(syscall.SIGTERM, 10*time.Second); err != nil {
 		t.Fatal(err)
