@@ -81,16 +81,20 @@ func (b *Browser) chromium() (string, error) {
 }
 
 // home is the directory of one running browser. Its lock is held while the process that made it
-// lives.
+// lives. The browser's user may only write in the directory work below it: what we start from here
+// is ours.
 type home struct {
 	path     string
 	lock     *os.File
 	uid, gid int // of the browser; -1: this process's own
 }
 
-const lockName = ".lock"
+const (
+	lockName = ".lock"
+	workName = "work"
+)
 
-// newHome makes a directory and, as root, gives it to the browser's own user.
+// newHome makes a directory with one for the browser, which as root is the browser's own user's.
 func newHome(dir, name string) (*home, error) {
 	h := &home{uid: -1, gid: -1}
 	if os.Geteuid() == 0 {
@@ -121,8 +125,11 @@ func newHome(dir, name string) (*home, error) {
 	if h.lock, err = lockFile(filepath.Join(h.path, lockName)); err == nil && h.lock == nil {
 		err = errors.New("its lock is held")
 	}
+	if err == nil {
+		err = os.Mkdir(h.work(), 0o700)
+	}
 	if err == nil && h.uid >= 0 {
-		err = os.Chown(h.path, h.uid, h.gid)
+		err = errors.Join(os.Chmod(h.path, 0o755), os.Chown(h.work(), h.uid, h.gid))
 	}
 	if err != nil {
 		h.remove()
@@ -130,6 +137,8 @@ func newHome(dir, name string) (*home, error) {
 	}
 	return h, nil
 }
+
+func (h *home) work() string { return filepath.Join(h.path, workName) }
 
 // lockFile takes the lock of a file; nil if another process holds it.
 func lockFile(path string) (*os.File, error) {
@@ -205,7 +214,7 @@ func (h *home) script(command []string, first bool, program string) string {
 		return fmt.Sprintf("#!/bin/sh\nset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", quote(program))
 	}
 	var quoted []string
-	for _, w := range append(append([]string{}, command...), strconv.Itoa(h.uid), strconv.Itoa(h.gid), strconv.Itoa(os.Getpid()), h.path, program) {
+	for _, w := range append(append([]string{}, command...), strconv.Itoa(h.uid), strconv.Itoa(h.gid), strconv.Itoa(os.Getpid()), h.work(), program) {
 		quoted = append(quoted, quote(w))
 	}
 	return "#!/bin/sh\nexec " + strings.Join(quoted, " ") + " \"$@\"\n"

@@ -190,7 +190,7 @@ func sharedNode(t *testing.T) *node {
 		if shared.anthropic, shared.err = fake.New(); shared.err != nil {
 			return
 		}
-		if shared.process, shared.err = newProcess(shared.dir, calm, behindProxy, "SVC_OUTBOUND_ALLOW=127.0.0.0/8",
+		if shared.process, shared.err = newProcess(shared.dir, calm, behindProxy, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_SKILL_STEP_TIMEOUT=20s",
 			"OPENAI_API_KEY=sk-deployment-openai", "OPENAI_BASE_URL="+shared.openAI.OpenAI(),
 			"ANTHROPIC_API_KEY=sk-deployment-anthropic", "ANTHROPIC_BASE_URL="+shared.anthropic.Anthropic()); shared.err != nil {
 			return
