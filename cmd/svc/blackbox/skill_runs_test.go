@@ -102,8 +102,7 @@ func toolOutput(r *runAnswer) string {
 // An agent cancels an order in a back office: the form is filled, a person sees it and approves, and
 // the order is cancelled once. Then the same call is a duplicate, an edit commits the edited
 // values, a rejection commits nothing, and so does a dry run.
-func TestAnAgentRunsABrowserSkill(t *testing.T) {
-	t.Parallel()
+func TestAnAgentRunsABrowserSkill(t *testing.T) { // not parallel: a browser has a low priority
 	c := sharedNode(t).tenant("browser skills")
 	b := c.backOffice(t, "Cancel", object{"allow_edit_params": true})
 	call := func(op, order, rest string) string {
