@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash-short crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up
 test: ## format, vet, house, unit and integration tests with the race detector, black-box tests
 	@bash .ci/test
 
-check: ## what CI checks beside it: staticcheck, kill -9, storms, foreign SDKs, verifiers and servers, real browsers
+check: ## what CI checks beside it: staticcheck, kill -9, foreign SDKs, verifiers and servers, real browsers (make crash and make storm kill more)
 	@bash .ci/check
 
 race: ## all tests with the race detector
@@ -49,6 +49,9 @@ fmt-check:
 
 fuzz-short: ## each fuzz target 5,000 times
 	@bash .ci/fuzz 5000x
+
+crash-short: ## the part of make crash that CI runs: kills at the boundaries of runs, threads, triggers, syncs, browser skills and of the journal
+	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 15m -run 'TestCrashAtEveryFailpoint/any_number|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
 
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 25m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
