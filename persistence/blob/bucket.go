@@ -82,11 +82,14 @@ func (b *bucket) discard(f *os.File, _ string) { f.Close() }
 func (b *bucket) publish(ctx context.Context, f *os.File, _, key string, size int64, sum [sha256.Size]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.patience+time.Duration(size/slowest)*time.Second)
 	defer cancel()
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	err := settled(ctx, func() error {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := b.core.Client.PutObject(ctx, b.at.bucket, b.at.prefix+key, f, size, minio.PutObjectOptions{
+			UserMetadata: map[string]string{sumKey: hex.EncodeToString(sum[:])}, AutoChecksum: minio.ChecksumCRC64NVME})
 		return err
-	}
-	_, err := b.core.Client.PutObject(ctx, b.at.bucket, b.at.prefix+key, f, size, minio.PutObjectOptions{
-		UserMetadata: map[string]string{sumKey: hex.EncodeToString(sum[:])}, AutoChecksum: minio.ChecksumCRC64NVME})
+	})
 	if err != nil {
 		return b.refused(err)
 	}
@@ -168,7 +171,25 @@ func (b *bucket) abandon(ctx context.Context, key string) error {
 }
 
 func (b *bucket) write(ctx context.Context, name, content string) error {
-	return b.refused(b.put(ctx, name, content, minio.PutObjectOptions{}))
+	return b.refused(settled(ctx, func() error { return b.put(ctx, name, content, minio.PutObjectOptions{}) }))
+}
+
+// settled uploads, and again while the server answers 409: another operation was under way at the same key, or,
+// where the server keeps objects in directories, in the same directory. An upload has the same content each time.
+func settled(ctx context.Context, upload func() error) error {
+	for try := 1; ; try++ {
+		err := upload()
+		if r := new(minio.ErrorResponse); try == attempts || !errors.As(err, r) || r.StatusCode != http.StatusConflict {
+			return err
+		}
+		timer := time.NewTimer(time.Duration(try) * 50 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
 }
 
 func (b *bucket) put(ctx context.Context, name, content string, o minio.PutObjectOptions) error {
