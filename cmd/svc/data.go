@@ -65,6 +65,7 @@ const (
 type pools struct{ api, system, writer, lease *pg.Pool }
 
 func (s *service) openPools(ctx context.Context, url string) error {
+	gate := new(pg.Gate)
 	for _, o := range []struct {
 		to *(*pg.Pool)
 		pg.Options
@@ -74,6 +75,7 @@ func (s *service) openPools(ctx context.Context, url string) error {
 		{&s.pools.writer, pg.Options{Role: pg.System, MaxConns: writerConns, Writer: true, AppName: "svc writer"}},
 		{&s.pools.lease, pg.Options{Role: pg.System, MaxConns: leaseConns, AppName: "svc lease"}},
 	} {
+		o.Gate = gate
 		pool, err := pg.Open(ctx, url, o.Options)
 		if err != nil {
 			return err

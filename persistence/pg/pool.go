@@ -34,6 +34,7 @@ type Options struct {
 	MaxConns int    // 0: the driver's default
 	Writer   bool   // connections of the group-commit writer
 	AppName  string // shown in pg_stat_activity
+	Gate     *Gate  // shared with the other pools of the server; nil: the pool's own
 }
 
 // Open returns a pool, after checking that it can connect and take its role. The URL must
@@ -71,6 +72,11 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 		}
 		return nil
 	}
+	g := o.Gate
+	if g == nil {
+		g = new(Gate)
+	}
+	cfg.BeforeConnect, cfg.ConnConfig.Tracer = g.enter, g
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open a pool: %w", err)

@@ -57,6 +57,10 @@ func newProcess(c *cluster, bin binaries, cfg Config) *process {
 		settings["synchronous_commit"] = "off"
 		settings["full_page_writes"] = "off"
 	}
+	if runtime.GOOS == "linux" {
+		// After a crash the server makes its files durable before it recovers. One by one, that takes seconds.
+		settings["recovery_init_sync_method"] = "syncfs"
+	}
 	for k, v := range cfg.Settings {
 		settings[k] = v
 	}

@@ -228,9 +228,9 @@ func outage(t *testing.T, n *node, down, up func(), during func(ctx context.Cont
 	}
 }
 
-// Postgres stops in order, or crashes; the lease outlives the outage or expires.
+// Postgres stops in order, or crashes; the lease outlives the outage or expires. This test and the next two have
+// limits of time and load the machine: they are alone.
 func TestPostgresGone(t *testing.T) {
-	t.Parallel()
 	for _, row := range []struct {
 		name  string
 		lease string
@@ -260,7 +260,6 @@ func TestPostgresGone(t *testing.T) {
 // The disk of the data directory is full, then it has room again. If this machine permits to mount a small file
 // system, a real one is filled; the database's own error is injected in any case.
 func TestDiskFull(t *testing.T) {
-	t.Parallel()
 	t.Run("a small file system", func(t *testing.T) {
 		t.Parallel()
 		dir := dataDir(t)
@@ -366,7 +365,6 @@ func upload(ctx context.Context, c *caller, name string, content []byte) (answer
 
 // The node's own Postgres is killed repeatedly: the node restarts it each time.
 func TestPrivatePostgresKilled(t *testing.T) {
-	t.Parallel()
 	ctx := within(t, 75*time.Second)
 	dir := dataDir(t)
 	n := newNode(t, "SVC_DATA_DIR="+dir)

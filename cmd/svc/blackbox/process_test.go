@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -33,6 +35,9 @@ var build struct {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	stopShared()
+	if prepared.dir != "" {
+		os.RemoveAll(prepared.dir)
+	}
 	if build.dir != "" {
 		os.RemoveAll(build.dir)
 	}
@@ -87,7 +92,13 @@ type process struct {
 // database is a shared one.
 func newNode(t *testing.T, env ...string) *node {
 	t.Helper()
-	p, err := newProcess(dataDir(t), env...)
+	dir := dataDir(t)
+	if !slices.ContainsFunc(env, func(v string) bool {
+		return strings.HasPrefix(v, "SVC_DATABASE_URL=") || strings.HasPrefix(v, "SVC_DATA_DIR=")
+	}) {
+		prepare(t, dir)
+	}
+	p, err := newProcess(dir, env...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +111,36 @@ func newNode(t *testing.T, env ...string) *node {
 		}
 	})
 	return n
+}
+
+// prepared is a data directory with a migrated private Postgres that has never been served.
+var prepared struct {
+	sync.Once
+	dir string
+	err error
+}
+
+// prepare copies a migrated Postgres into the data directory of a node, so that not every test pays for making
+// one. First starts have tests of their own.
+func prepare(t *testing.T, dir string) {
+	t.Helper()
+	prepared.Do(func() {
+		if prepared.dir, prepared.err = reachableDir(); prepared.err != nil {
+			return
+		}
+		migrate := exec.Command(binary(t), "migrate")
+		migrate.Env = append(os.Environ(), "SVC_DATA_DIR="+prepared.dir)
+		var out []byte
+		if out, prepared.err = migrate.CombinedOutput(); prepared.err != nil {
+			prepared.err = fmt.Errorf("%w: %s", prepared.err, out)
+		}
+	})
+	if prepared.err != nil {
+		t.Fatal(prepared.err)
+	}
+	if out, err := exec.Command("cp", "-a", filepath.Join(prepared.dir, "postgres"), dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 func newProcess(dir string, env ...string) (*process, error) {
