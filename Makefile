@@ -28,10 +28,10 @@ cluster: build ## three nodes on this machine, with a Postgres, a Redis and a lo
 migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up to date
 	$(BIN) migrate
 
-test: ## format, vet, house, unit and integration tests with the race detector, black-box tests
+test: ## format, vet, house, unit and integration tests with the race detector
 	@bash .ci/test
 
-check: ## what CI checks beside it: staticcheck, kill -9, foreign SDKs, verifiers and servers, real browsers (make crash and make storm kill more)
+check: ## what CI checks beside it: black-box tests, browser skills, staticcheck, kill -9, foreign SDKs, verifiers and servers, real browsers (make crash and make storm kill more)
 	@bash .ci/check
 
 race: ## all tests with the race detector
