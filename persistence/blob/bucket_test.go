@@ -13,12 +13,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -714,4 +717,44 @@ func TestNothingOfABucketIsRemovedBeforeItsRowIsCommitted(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "nothing is left", func() bool { return !strings.Contains(objects(t, stores[0]), ".tmp") })
+}
+
+// The server refuses an upload while another operation is under way at its place: the upload is made again, with the
+// whole content, a few times.
+func TestAnUploadThatMeetsAnotherIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	server := blobtest.New(t)
+	for _, row := range []struct {
+		conflicts int32
+		puts      int32
+		err       error
+	}{{attempts - 1, attempts, nil}, {attempts, attempts, ErrUnavailable}} {
+		var left, puts atomic.Int32
+		behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Addr})
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+key) {
+				puts.Add(1)
+				if left.Add(-1) >= 0 {
+					io.Copy(io.Discard, r.Body)
+					w.WriteHeader(http.StatusConflict)
+					io.WriteString(w, `<?xml version="1.0"?><Error><Code>OperationAborted</Code><Message>A conflicting operation is in progress.</Message></Error>`)
+					return
+				}
+			}
+			behind.ServeHTTP(w, r)
+		}))
+		s := remote(t, strings.Replace(server.URL("conflict"), port(server.Addr), port(front.Listener.Addr().String()), 1), "one")
+		left.Store(row.conflicts)
+		_, _, err := s.Put(t.Context(), key, strings.NewReader("the content"), 100)
+		if !errors.Is(err, row.err) || puts.Load() != row.puts {
+			t.Errorf("%d conflicts: %d uploads, %v", row.conflicts, puts.Load(), err)
+		}
+		if err == nil {
+			s.Settle(key, true)
+			if got := get(t, s, key); got != "the content" {
+				t.Errorf("read %q", got)
+			}
+		}
+		front.Close()
+	}
 }
