@@ -23,6 +23,17 @@ type UserPatch struct {
 	Password *string         `json:"password,omitempty" minLength:"12" maxLength:"200" doc:"Ends the user's sessions."`
 }
 
+// LoginLinkCreate is the body of POST /v1/users/{id}/login-link.
+type LoginLinkCreate struct {
+	Next string `json:"next,omitempty" maxLength:"2000" doc:"Where the link leads: a path of the console, /console or below. Omitted: its first page."`
+}
+
+// LoginLink is the response to it: a link that signs the user in, once.
+type LoginLink struct {
+	URL       string    `json:"url" doc:"Secret: whoever opens it first is signed in as the user. Never shown again."`
+	ExpiresAt time.Time `json:"expires_at" doc:"UTC."`
+}
+
 // OrgNode is a node of the tenant's organisation.
 type OrgNode struct {
 	ID         id.NodeID   `json:"id" doc:"The id, a version 7 UUID."`
