@@ -39,15 +39,17 @@ func size(query string) string {
 }
 
 var wide = map[string][]string{
-	"skills":            {"definition"},
-	"approvals":         {"args", "schema", "reasoning_summary", "decisions"},
-	"deliveries":        {"last_error", "attempt_log"},
-	"deliveries_failed": {"last_error", "attempt_log"},
-	"messages_after":    {"content", "attachments", "citations"},
-	"runs":              {"input", "output", "error_message"},
-	"steps":             {"input", "output"},
-	"versions":          {"manifest"},
-	"workflow_versions": {"definition"},
+	"skills":              {"definition"},
+	"approvals":           {"args", "schema", "reasoning_summary", "decisions"},
+	"approvals_by_expiry": {"args", "schema", "reasoning_summary", "decisions"},
+	"approvals_by_risk":   {"args", "schema", "reasoning_summary", "decisions"},
+	"deliveries":          {"last_error", "attempt_log"},
+	"deliveries_failed":   {"last_error", "attempt_log"},
+	"messages_after":      {"content", "attachments", "citations"},
+	"runs":                {"input", "output", "error_message"},
+	"steps":               {"input", "output"},
+	"versions":            {"manifest"},
+	"workflow_versions":   {"definition"},
 }
 
 // bounded wraps a query that ends in ORDER BY and LIMIT. A window without an order of its own

@@ -202,7 +202,7 @@ type Directory struct{ view View }
 
 // NewDirectory returns a Directory over a pool of the role svc_system.
 func NewDirectory(pool *pgxpool.Pool) *Directory {
-	return &Directory{View{q: single{pool, id.TenantID{}}}}
+	return &Directory{View{q: single{pool: pool}}}
 }
 
 // Find returns the users with this e-mail, in any case, that can log in with a password.

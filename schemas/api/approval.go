@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"agentsvc/schemas/id"
@@ -32,6 +33,11 @@ type Approval struct {
 	SkillRunID        *id.SkillRunID           `json:"browser_skill_run_id" doc:"The run of a browser skill whose preview is decided on; null: another tool."`
 	URL               string                   `json:"url" doc:"The page of the console where a person decides."`
 	Effect            Effect                   `json:"effect" doc:"What has become of the call; the decision alone does not tell."`
+}
+
+// ApprovalURL returns the address of the console's page where people decide on an approval.
+func ApprovalURL(public string, a id.ApprovalID) string {
+	return strings.TrimSuffix(public, "/") + "/console/approvals/" + a.String()
 }
 
 // Effect is what has become of the call of an approval (console.md, API that this adds).

@@ -117,6 +117,22 @@ type Run struct {
 	FinishedAt   *time.Time          `json:"finished_at" doc:"null: not ended."`
 }
 
+// Shown makes contents that are null visible: in a full view they are null, in a summary absent.
+func (r *Run) Shown(full bool) {
+	if full {
+		r.Input.orNull()
+		r.Output.orNull()
+	}
+}
+
+// Shown does the same for a step.
+func (s *Step) Shown(full bool) {
+	if full {
+		s.Input.orNull()
+		s.Output.orNull()
+	}
+}
+
 // RunError is why a run failed or was cancelled.
 type RunError struct {
 	Code    string `json:"code" doc:"CANCELLED, EXPIRED, GATE_REJECTED, TOOL_FAILED, EVENT_TIMEOUT, MODEL_ERROR, MODEL_UNAVAILABLE, LIMIT_EXCEEDED, OUTPUT_INVALID, CHILD_WAITING_APPROVAL, CHILD_FAILED or INTERNAL."`

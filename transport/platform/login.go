@@ -15,7 +15,6 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
-	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/password"
@@ -342,9 +341,8 @@ func (p *Platform) showSignedIn(ctx context.Context, c *edge.Caller, in *edge.Ra
 	if err != nil {
 		return nil, err
 	}
-	pending := lifecycle.ApprovalPending
 	bound := store.Bound{Bytes: api.MaxListBytes}
-	waiting, err := v.Bounded(&bound).Approvals(ctx, approver, store.ApprovalFilter{Status: &pending}, id.ApprovalID{}, maxShown+1)
+	waiting, err := v.Bounded(&bound).Approvals(ctx, approver, store.ApprovalFilter{Statuses: []lifecycle.ApprovalStatus{lifecycle.ApprovalPending}}, store.ApprovalAt{}, maxShown+1)
 	if err != nil {
 		return nil, err
 	}

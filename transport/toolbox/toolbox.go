@@ -59,7 +59,7 @@ const (
 	// maxAnswer is what a model gets of one answer, maxShownAnswer what its step
 	// shows.
 	maxAnswer      = 1 << 20
-	maxShownAnswer = 64 << 10
+	maxShownAnswer = 256 << 10
 )
 
 // New returns a Toolbox that has read nothing yet.
