@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"agentsvc/schemas/api"
@@ -194,6 +195,17 @@ func (r *approvalRow) approval() api.Approval {
 
 // Approvals returns the approvals that the approver may decide, in the order of the filter.
 func (v View) Approvals(ctx context.Context, by Approver, f ApprovalFilter, at ApprovalAt, limit int) ([]api.Approval, error) {
+	name, args := f.args(v.tenant, by, at, limit)
+	rows, err := listed[approvalRow](ctx, v.planned(), name, args...)
+	out := make([]api.Approval, len(rows))
+	for i := range rows {
+		out[i] = rows[i].approval()
+	}
+	return out, err
+}
+
+// args returns the query of the list and its arguments.
+func (f *ApprovalFilter) args(t id.TenantID, by Approver, at ApprovalAt, limit int) (string, []any) {
 	first := at.ID.IsZero()
 	from, n := before(at.ID.UUID, limit)
 	name, args := f.Sort.query()
@@ -205,15 +217,14 @@ func (v View) Approvals(ctx context.Context, by Approver, f ApprovalFilter, at A
 	}
 	var undecided *string
 	if f.Undecided != "" {
-		undecided = &f.Undecided
+		voter := f.Undecided
+		if strings.HasPrefix(voter, "apikey:") {
+			voter = "apikey" // see voters_of
+		}
+		undecided = &voter
 	}
-	all := []any{v.tenant, n, f.statuses(), by.roles(), by.Nodes, f.Run, f.Agent, (*string)(f.Risk), f.Tool, undecided, from, at.Expires, at.Risk}
-	rows, err := listed[approvalRow](ctx, v.planned(), name, all[:args]...)
-	out := make([]api.Approval, len(rows))
-	for i := range rows {
-		out[i] = rows[i].approval()
-	}
-	return out, err
+	all := []any{t, n, f.statuses(), by.roles(), by.Nodes, f.Run, f.Agent, (*string)(f.Risk), f.Tool, undecided, from, at.Expires, at.Risk}
+	return name, all[:args]
 }
 
 // Approval returns one approval, whatever its assignee.

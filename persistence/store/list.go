@@ -3,9 +3,13 @@ package store
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/lifecycle"
 )
 
 // Bound limits the bytes that the lists of a View read.
@@ -23,6 +27,27 @@ func (v View) Bounded(b *Bound) View {
 
 // listColumns is how many columns bounded adds to a row.
 const listColumns = 3
+
+// maxArms is how often an arm is repeated: for each status of an approval.
+var maxArms = len(lifecycle.ApprovalStatuses)
+
+// arms repeats the arm of the queries that have one, with its array's next elements.
+func arms(of pg.QueryMap) pg.QueryMap {
+	for name, sql := range of {
+		before, rest, ok := strings.Cut(sql, "/*arm*/")
+		if !ok {
+			continue
+		}
+		arm, after, _ := strings.Cut(rest, "/*end*/")
+		all := make([]string, maxArms)
+		for i := range all {
+			n := strconv.Itoa(i + 1)
+			all[i] = strings.NewReplacer("[]) >= 1 ", "[]) >= "+n+" ", "[])[1] ", "[])["+n+"] ").Replace(arm)
+		}
+		of[name] = before + strings.Join(all, "\n    UNION ALL\n    ") + after
+	}
+	return of
+}
 
 // size returns an SQL expression for the size of a list's row: of the whole row, or, because it
 // is cheaper, of some columns only if rows are large or read often.

@@ -167,6 +167,17 @@ func (f *RunFilter) before(at id.UUID) id.UUID {
 	return at
 }
 
+// args returns the arguments of the query.
+func (f *RunFilter) args(t id.TenantID, at id.RunID, limit int) []any {
+	from, n := before(at.UUID, limit)
+	var statuses []string
+	for _, s := range f.Statuses {
+		statuses = append(statuses, string(s))
+	}
+	open, bad, others := f.classes()
+	return []any{t, f.before(from), f.Agent, f.Workflow, statuses, open, bad, others, (*string)(f.Origin), f.EndUser, f.Thread, f.Parent, f.TopLevel, f.Code, f.Since, f.Until, f.Summary, n}
+}
+
 // classes reports whether the filter admits runs that are open, that ended with an error code, and
 // others.
 func (f *RunFilter) classes() (open, bad, others bool) {
@@ -228,14 +239,7 @@ func (r *runRow) run() *api.Run {
 
 // Runs returns runs, newest first.
 func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]api.Run, error) {
-	from, n := before(at.UUID, limit)
-	var statuses []string
-	for _, s := range f.Statuses {
-		statuses = append(statuses, string(s))
-	}
-	open, bad, others := f.classes()
-	rows, err := listed[runRow](ctx, v.planned(), "runs", v.tenant, f.before(from), f.Agent, f.Workflow, statuses, open, bad, others, (*string)(f.Origin), f.EndUser, f.Thread,
-		f.Parent, f.TopLevel, f.Code, f.Since, f.Until, f.Summary, n)
+	rows, err := listed[runRow](ctx, v.planned(), "runs", f.args(v.tenant, at, limit)...)
 	out := make([]api.Run, len(rows))
 	for i := range rows {
 		out[i] = *rows[i].run()

@@ -6,9 +6,9 @@
 CREATE OR REPLACE FUNCTION short_of(uuid) RETURNS bytea IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$ SELECT substring(uuid_send($1) from 13) $$;
 
 -- Filters of the list of runs. None names status, and none begins with the tenant: see runs_agent.
--- A run that begins or waits is still updated in place. All but the first two are small.
-CREATE INDEX IF NOT EXISTS runs_origin ON runs (origin_kind, tenant_id, id);
-CREATE INDEX IF NOT EXISTS runs_created ON runs (created_at, tenant_id);
+-- A run that begins or waits is still updated in place. The first one is for the kinds of origin
+-- and, over all kinds, for times.
+CREATE INDEX IF NOT EXISTS runs_origin ON runs (origin_kind, tenant_id, created_at);
 CREATE INDEX IF NOT EXISTS runs_parent ON runs (parent_run_id, id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS runs_code ON runs (error_code, tenant_id, id) WHERE error_code IS NOT NULL;
 CREATE INDEX IF NOT EXISTS runs_short ON runs (short_of(id));
@@ -18,6 +18,11 @@ CREATE INDEX IF NOT EXISTS threads_short ON threads (short_of(id));
 CREATE FUNCTION risk_order(text) RETURNS int IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$
   SELECT CASE $1 WHEN 'critical' THEN 0 WHEN 'high' THEN 1 WHEN 'medium' THEN 2 ELSE 3 END
 $$;
+-- The principals of an approval's ledger; all API keys are one, "apikey".
+CREATE FUNCTION voters_of(json) RETURNS text[] IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$
+  SELECT array_agg(CASE WHEN d->>'principal' LIKE 'apikey:%' THEN 'apikey' ELSE d->>'principal' END) FROM json_array_elements($1) d
+$$;
+ALTER TABLE approvals ADD COLUMN voters text[] GENERATED ALWAYS AS (CASE WHEN approvals_so_far > 0 THEN voters_of(decisions) END) STORED;
 CREATE INDEX approvals_status ON approvals (status, tenant_id, id);
 CREATE INDEX approvals_expire ON approvals (status, tenant_id, expires_at, id);
 CREATE INDEX approvals_risk ON approvals (status, tenant_id, risk_order(risk), expires_at, id);

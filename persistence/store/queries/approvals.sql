@@ -1,5 +1,5 @@
--- Lists are planned with their arguments: see runs. Each status is read by an index in the order of
--- the list, and the pages are merged. Those that the caller's role may decide ($4), those for
+-- Lists are planned with their arguments: see runs. The arm is repeated for each status: it reads
+-- its page by an index in the order of the list, and arms without a status vanish. Those that the caller's role may decide ($4), those for
 -- managers of its nodes ($5), and only those on which a principal has not decided ($10): all API
 -- keys are one. step is what has become of an approved call.
 -- name: approvals
@@ -13,14 +13,13 @@ SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.as
       'resumed', (SELECT max(decided_at) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id))
     FROM run_steps s WHERE s.tenant_id = a.tenant_id AND s.run_id = a.run_id AND s.idx = a.step_idx) END AS step
 FROM (
-  SELECT k.* FROM unnest($3::text[]) AS of (status), LATERAL (
-    SELECT id FROM approvals
-    WHERE tenant_id = $1 AND status = of.status AND id < $11
+  SELECT k.* FROM (
+    /*arm*/(SELECT id FROM approvals
+    WHERE tenant_id = $1 AND cardinality($3::text[]) >= 1 AND status = ($3::text[])[1] AND id < $11
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
-      AND ($10::text IS NULL OR approvals_so_far = 0 OR NOT EXISTS (
-        SELECT FROM json_array_elements(decisions) d WHERE d->>'principal' = $10 OR $10 LIKE 'apikey:%' AND d->>'principal' LIKE 'apikey:%'))
-    ORDER BY id DESC LIMIT $2
+      AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
+    ORDER BY id DESC LIMIT $2)/*end*/
   ) k
   ORDER BY id DESC LIMIT $2
 ) page JOIN approvals a ON a.tenant_id = $1 AND a.id = page.id
@@ -37,14 +36,13 @@ SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.as
       'resumed', (SELECT max(decided_at) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id))
     FROM run_steps s WHERE s.tenant_id = a.tenant_id AND s.run_id = a.run_id AND s.idx = a.step_idx) END AS step
 FROM (
-  SELECT k.* FROM unnest($3::text[]) AS of (status), LATERAL (
-    SELECT id, expires_at FROM approvals
-    WHERE tenant_id = $1 AND status = of.status AND (expires_at, id) > ($12::timestamptz, $11)
+  SELECT k.* FROM (
+    /*arm*/(SELECT id, expires_at FROM approvals
+    WHERE tenant_id = $1 AND cardinality($3::text[]) >= 1 AND status = ($3::text[])[1] AND (expires_at, id) > ($12::timestamptz, $11)
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
-      AND ($10::text IS NULL OR approvals_so_far = 0 OR NOT EXISTS (
-        SELECT FROM json_array_elements(decisions) d WHERE d->>'principal' = $10 OR $10 LIKE 'apikey:%' AND d->>'principal' LIKE 'apikey:%'))
-    ORDER BY expires_at, id LIMIT $2
+      AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
+    ORDER BY expires_at, id LIMIT $2)/*end*/
   ) k
   ORDER BY expires_at, id LIMIT $2
 ) page JOIN approvals a ON a.tenant_id = $1 AND a.id = page.id
@@ -61,14 +59,13 @@ SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.as
       'resumed', (SELECT max(decided_at) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id))
     FROM run_steps s WHERE s.tenant_id = a.tenant_id AND s.run_id = a.run_id AND s.idx = a.step_idx) END AS step
 FROM (
-  SELECT k.* FROM unnest($3::text[]) AS of (status), LATERAL (
-    SELECT id, expires_at, risk_order(risk) AS risk FROM approvals
-    WHERE tenant_id = $1 AND status = of.status AND (risk_order(risk), expires_at, id) > ($13::int, $12::timestamptz, $11)
+  SELECT k.* FROM (
+    /*arm*/(SELECT id, expires_at, risk_order(risk) AS risk FROM approvals
+    WHERE tenant_id = $1 AND cardinality($3::text[]) >= 1 AND status = ($3::text[])[1] AND (risk_order(risk), expires_at, id) > ($13::int, $12::timestamptz, $11)
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
-      AND ($10::text IS NULL OR approvals_so_far = 0 OR NOT EXISTS (
-        SELECT FROM json_array_elements(decisions) d WHERE d->>'principal' = $10 OR $10 LIKE 'apikey:%' AND d->>'principal' LIKE 'apikey:%'))
-    ORDER BY risk_order(risk), expires_at, id LIMIT $2
+      AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
+    ORDER BY risk_order(risk), expires_at, id LIMIT $2)/*end*/
   ) k
   ORDER BY risk, expires_at, id LIMIT $2
 ) page JOIN approvals a ON a.tenant_id = $1 AND a.id = page.id
