@@ -195,6 +195,9 @@ func (r *approvalRow) approval() api.Approval {
 
 // Approvals returns the approvals that the approver may decide, in the order of the filter.
 func (v View) Approvals(ctx context.Context, by Approver, f ApprovalFilter, at ApprovalAt, limit int) ([]api.Approval, error) {
+	if len(f.statuses()) == 0 {
+		return []api.Approval{}, nil
+	}
 	name, args := f.args(v.tenant, by, at, limit)
 	rows, err := listed[approvalRow](ctx, v.planned(), name, args...)
 	out := make([]api.Approval, len(rows))
@@ -224,7 +227,7 @@ func (f *ApprovalFilter) args(t id.TenantID, by Approver, at ApprovalAt, limit i
 		undecided = &voter
 	}
 	all := []any{t, n, f.statuses(), by.roles(), by.Nodes, f.Run, f.Agent, (*string)(f.Risk), f.Tool, undecided, from, at.Expires, at.Risk}
-	return name, all[:args]
+	return armed(name, len(f.statuses())), all[:args]
 }
 
 // Approval returns one approval, whatever its assignee.

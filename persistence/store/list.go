@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -28,30 +29,30 @@ func (v View) Bounded(b *Bound) View {
 // listColumns is how many columns bounded adds to a row.
 const listColumns = 3
 
-// maxArms is how often an arm is repeated: for each status of an approval.
-var maxArms = len(lifecycle.ApprovalStatuses)
-
-// arms repeats the arm of the queries that have one, with its array's next elements.
+// arms adds the queries with n arms, as armed(name, n): the arm is repeated with the next elements
+// of its array.
 func arms(of pg.QueryMap) pg.QueryMap {
-	for name, sql := range of {
+	for name, sql := range maps.Clone(of) {
 		before, rest, ok := strings.Cut(sql, "/*arm*/")
 		if !ok {
 			continue
 		}
 		arm, after, _ := strings.Cut(rest, "/*end*/")
-		all := make([]string, maxArms)
-		for i := range all {
-			n := strconv.Itoa(i + 1)
-			all[i] = strings.NewReplacer("[]) >= 1 ", "[]) >= "+n+" ", "[])[1] ", "[])["+n+"] ").Replace(arm)
+		var all []string
+		for n := range len(lifecycle.ApprovalStatuses) {
+			all = append(all, strings.ReplaceAll(arm, "[])[1]", "[])["+strconv.Itoa(n+1)+"]"))
+			of[armed(name, n+1)] = before + strings.Join(all, "\n    UNION ALL\n    ") + after
 		}
-		of[name] = before + strings.Join(all, "\n    UNION ALL\n    ") + after
 	}
 	return of
 }
 
+func armed(name string, n int) string { return name + "/" + strconv.Itoa(n) }
+
 // size returns an SQL expression for the size of a list's row: of the whole row, or, because it
 // is cheaper, of some columns only if rows are large or read often.
 func size(query string) string {
+	query, _, _ = strings.Cut(query, "/")
 	columns := wide[query]
 	if columns == nil {
 		return "octet_length(to_json(q)::text)"

@@ -36,7 +36,7 @@ import (
 //go:embed queries/*.sql
 var files embed.FS
 
-var queries = arms(pg.Queries(files))
+var queries = searches(arms(pg.Queries(files)))
 
 // Timeout bounds one read or one change, including the wait for a connection.
 const Timeout = 5 * time.Second
@@ -119,8 +119,7 @@ func (v View) planned() View {
 	return v
 }
 
-// Without compilation: the planner counts parts of the query that its arguments rule out.
-const setPlanned = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)"
+const setPlanned = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
 
 const setTenant = "SELECT set_config('svc.tenant', $1, true)"
 

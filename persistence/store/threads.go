@@ -239,6 +239,9 @@ func (r *runRow) run() *api.Run {
 
 // Runs returns runs, newest first.
 func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]api.Run, error) {
+	if slices.Equal(f.Statuses, []lifecycle.RunStatus{lifecycle.RunExpired}) {
+		return []api.Run{}, nil // no run has this status
+	}
 	rows, err := listed[runRow](ctx, v.planned(), "runs", f.args(v.tenant, at, limit)...)
 	out := make([]api.Run, len(rows))
 	for i := range rows {

@@ -26,7 +26,6 @@ const (
 	FoundAgent     FoundKind = "agent"
 	FoundWorkflow  FoundKind = "workflow"
 	FoundBase      FoundKind = "kb"
-	FoundDocument  FoundKind = "kb.document"
 	FoundSkill     FoundKind = "browser_skill"
 	FoundEndUser   FoundKind = "end_user"
 	FoundTrigger   FoundKind = "trigger"
@@ -42,7 +41,7 @@ const (
 )
 
 // FoundKinds lists the values.
-var FoundKinds = []FoundKind{FoundRun, FoundApproval, FoundThread, FoundAgent, FoundWorkflow, FoundBase, FoundDocument, FoundSkill, FoundEndUser,
+var FoundKinds = []FoundKind{FoundRun, FoundApproval, FoundThread, FoundAgent, FoundWorkflow, FoundBase, FoundSkill, FoundEndUser,
 	FoundTrigger, FoundServer, FoundConnected, FoundPolicy, FoundWebhook, FoundEmbedKey, FoundProvider, FoundKey, FoundUser, FoundNode}
 
 // MaxFound is how many objects a search finds at most.

@@ -435,7 +435,7 @@ func TestLoginLinks(t *testing.T) {
 			defer mu.Unlock()
 			switch got.status {
 			case 303:
-				if to := got.header.Get("Location"); to != "done" {
+				if to := got.header.Get("Location"); to != api.Home {
 					t.Errorf("led to %s", to)
 				}
 				cookies = append(cookies, cookieOf(got))

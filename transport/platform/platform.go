@@ -229,6 +229,10 @@ func (p *Platform) Register(t *edge.Table) {
 	edge.Enum(t, lifecycle.ApproverRoles...)
 	edge.Enum(t, lifecycle.ApprovalStatuses...)
 	edge.Enum(t, lifecycle.Risks...)
+	edge.Enum(t, api.EffectStates...)
+	edge.Enum(t, api.HealthStates...)
+	edge.Enum(t, api.FoundKinds...)
+	edge.Enum(t, api.ToolAccesses...)
 	edge.Enum(t, tool.Sources...)
 	edge.Enum(t, tool.Effects...)
 	edge.Enum(t, tool.Transports...)
@@ -259,6 +263,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.nodeRoutes(t)
 	p.auditRoutes(t)
 	p.usageRoutes(t)
+	p.searchRoutes(t)
 }
 
 // Tags are the sections of the OpenAPI document, in its order.

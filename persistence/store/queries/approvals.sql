@@ -1,5 +1,5 @@
--- Lists are planned with their arguments: see runs. The arm is repeated for each status: it reads
--- its page by an index in the order of the list, and arms without a status vanish. Those that the caller's role may decide ($4), those for
+-- Lists are planned with their arguments: see runs. The arm is repeated for each status ($3): it
+-- reads its page by an index in the order of the list. Those that the caller's role may decide ($4), those for
 -- managers of its nodes ($5), and only those on which a principal has not decided ($10): all API
 -- keys are one. step is what has become of an approved call.
 -- name: approvals
@@ -15,7 +15,7 @@ SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.as
 FROM (
   SELECT k.* FROM (
     /*arm*/(SELECT id FROM approvals
-    WHERE tenant_id = $1 AND cardinality($3::text[]) >= 1 AND status = ($3::text[])[1] AND id < $11
+    WHERE tenant_id = $1 AND status = ($3::text[])[1] AND id < $11
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
       AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
@@ -38,7 +38,7 @@ SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.as
 FROM (
   SELECT k.* FROM (
     /*arm*/(SELECT id, expires_at FROM approvals
-    WHERE tenant_id = $1 AND cardinality($3::text[]) >= 1 AND status = ($3::text[])[1] AND (expires_at, id) > ($12::timestamptz, $11)
+    WHERE tenant_id = $1 AND status = ($3::text[])[1] AND (expires_at, id) > ($12::timestamptz, $11)
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
       AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
@@ -61,7 +61,7 @@ SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.as
 FROM (
   SELECT k.* FROM (
     /*arm*/(SELECT id, expires_at, risk_order(risk) AS risk FROM approvals
-    WHERE tenant_id = $1 AND cardinality($3::text[]) >= 1 AND status = ($3::text[])[1] AND (risk_order(risk), expires_at, id) > ($13::int, $12::timestamptz, $11)
+    WHERE tenant_id = $1 AND status = ($3::text[])[1] AND (risk_order(risk), expires_at, id) > ($13::int, $12::timestamptz, $11)
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
       AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
