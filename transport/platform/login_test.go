@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/password"

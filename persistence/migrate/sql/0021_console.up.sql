@@ -50,6 +50,10 @@ ALTER TABLE mcp_servers
 ALTER TABLE connections
   ADD COLUMN last_used_at timestamptz,
   ADD COLUMN last_error   text;
+CREATE FUNCTION health_of(boolean, timestamptz, text) RETURNS json STABLE PARALLEL SAFE LANGUAGE sql AS $$
+  SELECT json_build_object('state', CASE WHEN $1 IS NULL THEN 'unknown' WHEN $1 THEN 'ok' ELSE 'failing' END,
+    'at', to_char($2 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'error', $3)
+$$;
 
 -- Origins that an embed key refused, by day. What strangers send ends here: a node adds its
 -- counts up in memory, and of one key no more than 100 origins are kept.
