@@ -222,7 +222,7 @@ func (f *ApprovalFilter) args(t id.TenantID, by Approver, at ApprovalAt, limit i
 	if f.Undecided != "" {
 		voter := f.Undecided
 		if strings.HasPrefix(voter, "apikey:") {
-			voter = "apikey" // see voters_of
+			voter = "apikey:" // all of them
 		}
 		undecided = &voter
 	}

@@ -18,11 +18,6 @@ CREATE INDEX IF NOT EXISTS threads_short ON threads (short_of(id));
 CREATE FUNCTION risk_order(text) RETURNS int IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$
   SELECT CASE $1 WHEN 'critical' THEN 0 WHEN 'high' THEN 1 WHEN 'medium' THEN 2 ELSE 3 END
 $$;
--- The principals of an approval's ledger; all API keys are one, "apikey".
-CREATE FUNCTION voters_of(json) RETURNS text[] IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$
-  SELECT array_agg(CASE WHEN d->>'principal' LIKE 'apikey:%' THEN 'apikey' ELSE d->>'principal' END) FROM json_array_elements($1) d
-$$;
-ALTER TABLE approvals ADD COLUMN voters text[] GENERATED ALWAYS AS (CASE WHEN approvals_so_far > 0 THEN voters_of(decisions) END) STORED;
 CREATE INDEX approvals_status ON approvals (status, tenant_id, id);
 CREATE INDEX approvals_expire ON approvals (status, tenant_id, expires_at, id);
 CREATE INDEX approvals_risk ON approvals (status, tenant_id, risk_order(risk), expires_at, id);
@@ -33,7 +28,7 @@ CREATE INDEX approvals_short ON approvals (short_of(id));
 -- Searches by the beginning of a text, whatever its case. The tenant is a part of the text, so
 -- that the planner does not take these indexes for those of a tenant's rows (see runs_agent), and
 -- a search reads nothing of other tenants.
-CREATE FUNCTION found_by(uuid, text) RETURNS text IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$ SELECT $1::text || lower($2) $$;
+CREATE OR REPLACE FUNCTION found_by(uuid, text) RETURNS text IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$ SELECT $1::text || lower($2) $$;
 CREATE INDEX IF NOT EXISTS threads_found ON threads (found_by(tenant_id, title) text_pattern_ops) WHERE title IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX end_users_found ON end_users (found_by(tenant_id, external_id) text_pattern_ops) WHERE deleted_at IS NULL;
 CREATE INDEX end_users_named ON end_users (found_by(tenant_id, name) text_pattern_ops) WHERE name IS NOT NULL AND deleted_at IS NULL;

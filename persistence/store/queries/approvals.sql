@@ -18,7 +18,8 @@ FROM (
     WHERE tenant_id = $1 AND status = ($3::text[])[1] AND id < $11
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
-      AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
+      AND ($10::text IS NULL OR approvals_so_far = 0 OR position($10 IN decisions::text) = 0
+        OR NOT EXISTS (SELECT FROM json_array_elements(decisions) d WHERE d->>'principal' = $10 OR $10 = 'apikey:' AND starts_with(d->>'principal', $10)))
     ORDER BY id DESC LIMIT $2)/*end*/
   ) k
   ORDER BY id DESC LIMIT $2
@@ -41,7 +42,8 @@ FROM (
     WHERE tenant_id = $1 AND status = ($3::text[])[1] AND (expires_at, id) > ($12::timestamptz, $11)
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
-      AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
+      AND ($10::text IS NULL OR approvals_so_far = 0 OR position($10 IN decisions::text) = 0
+        OR NOT EXISTS (SELECT FROM json_array_elements(decisions) d WHERE d->>'principal' = $10 OR $10 = 'apikey:' AND starts_with(d->>'principal', $10)))
     ORDER BY expires_at, id LIMIT $2)/*end*/
   ) k
   ORDER BY expires_at, id LIMIT $2
@@ -64,7 +66,8 @@ FROM (
     WHERE tenant_id = $1 AND status = ($3::text[])[1] AND (risk_order(risk), expires_at, id) > ($13::int, $12::timestamptz, $11)
       AND (assignee_role = ANY ($4::text[]) OR assignee_role = 'manager' AND node_id = ANY ($5::uuid[]))
       AND ($6::uuid IS NULL OR run_id = $6) AND ($7::uuid IS NULL OR agent_id = $7) AND ($8::text IS NULL OR risk = $8) AND ($9::text IS NULL OR tool = $9)
-      AND ($10::text IS NULL OR voters IS NULL OR $10 <> ALL (voters))
+      AND ($10::text IS NULL OR approvals_so_far = 0 OR position($10 IN decisions::text) = 0
+        OR NOT EXISTS (SELECT FROM json_array_elements(decisions) d WHERE d->>'principal' = $10 OR $10 = 'apikey:' AND starts_with(d->>'principal', $10)))
     ORDER BY risk_order(risk), expires_at, id LIMIT $2)/*end*/
   ) k
   ORDER BY risk, expires_at, id LIMIT $2

@@ -58,7 +58,7 @@ SELECT '{kind}' AS kind, id, title, detail,
   CASE WHEN $3::uuid IS NOT NULL OR short_of(id) = $4 THEN 0 WHEN starts_with(found, $5) OR position(E'\n' || $5 IN found) > 0 THEN 1 ELSE 2 END AS rank
 FROM (
   SELECT id, {title} AS title, {detail} AS detail, lower(concat_ws(E'\n', {found})) AS found FROM {table}
-  WHERE tenant_id = $1 AND {live} AND ($3 IS NULL OR id = $3) ORDER BY id DESC LIMIT 2000
+  WHERE tenant_id = $1 AND {live} AND ($3::uuid IS NULL OR id = $3) ORDER BY id DESC LIMIT 2000
 ) newest
 WHERE $3 IS NOT NULL OR short_of(id) = $4::bytea OR position($5::text IN found) > 0
 ORDER BY rank, id DESC LIMIT $2
