@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/journal"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/webhook"
 )
 
@@ -15,22 +16,22 @@ func (k *kind) reportDecided(w *journal.Commit, s *State, by string, now time.Ti
 	if !k.hears(s) {
 		return
 	}
-	data := webhook.Decided{Approval: s.data(), Status: string(s.Status), DecidedBy: by, DecidedAt: journal.Kept(*s.DecidedAt)}
+	data := webhook.Decided{Approval: k.data(s), Status: string(s.Status), DecidedBy: by, DecidedAt: journal.Kept(*s.DecidedAt)}
 	w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))
 }
 
 // reportEscalated reports that a higher role decides now.
 func (k *kind) reportEscalated(w *journal.Commit, s *State, now time.Time) {
 	if k.hears(s) {
-		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalEscalated, s.data(), now))
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalEscalated, k.data(s), now))
 	}
 }
 
 func (k *kind) hears(s *State) bool { return k.cfg.Hears != nil && k.cfg.Hears(s.Tenant) }
 
-func (s *State) data() webhook.Approval {
+func (k *kind) data(s *State) webhook.Approval {
 	return webhook.Approval{
 		ApprovalID: s.ID.String(), RunID: s.Run.String(), Tool: s.Tool, Risk: string(s.Risk), AssigneeRole: string(s.Assignee),
-		ExpiresAt: journal.Kept(s.ExpiresAt),
+		ExpiresAt: journal.Kept(s.ExpiresAt), URL: api.ApprovalURL(k.cfg.PublicURL, s.ID),
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Config configures the kind. Everything except Hears, Skills and Log is required.
+// Config configures the kind. Everything except Hears, PublicURL, Skills and Log is required.
 type Config struct {
 	Store Store
 	Vault Vault
@@ -31,6 +31,8 @@ type Config struct {
 	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil:
 	// no tenant has one, and no event is written.
 	Hears func(id.TenantID) bool
+	// PublicURL is the service's address: the data of events names the console's page.
+	PublicURL string
 	// Skills checks edits of approvals of browser skills. nil: none is accepted.
 	Skills Skills
 	Log    zerolog.Logger

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/journal"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
@@ -42,7 +43,7 @@ func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
 // reportAsked reports the opening of an approval.
 func (k *kind) reportAsked(w *journal.Commit, s *State, c *Call, now time.Time) {
 	if k.hears(s.Tenant) {
-		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, c), now))
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, k.approvalData(s, c), now))
 	}
 }
 
@@ -56,15 +57,16 @@ func (k *kind) reportWithdrawn(w *journal.Commit, s *State, pending []*Call, m a
 		by = cancel.By.Actor
 	}
 	for _, c := range pending {
-		data := webhook.Decided{Approval: approvalData(s, c), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
+		data := webhook.Decided{Approval: k.approvalData(s, c), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
 		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))
 	}
 }
 
 // approvalData returns the data of an event about an open approval.
-func approvalData(s *State, c *Call) webhook.Approval {
+func (k *kind) approvalData(s *State, c *Call) webhook.Approval {
 	return webhook.Approval{
 		ApprovalID: c.Plan.Approval.String(), RunID: s.ID.String(), Tool: c.Plan.Tool, Risk: string(c.Plan.Terms.Risk),
 		AssigneeRole: string(c.Approval.Assignee), ExpiresAt: journal.Kept(c.Approval.ExpiresAt),
+		URL: api.ApprovalURL(k.cfg.PublicURL, *c.Plan.Approval),
 	}
 }

@@ -41,6 +41,8 @@ type Config struct {
 	// TakeSlot takes a slot for a run that resumes after its approvals, even if none is
 	// free; it does not block. Set if Slots is.
 	TakeSlot func(id.TenantID, msg.TakeSlot)
+	// PublicURL is the service's address: the data of events names the console's pages.
+	PublicURL string
 	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil:
 	// no tenant has one, and no event is written.
 	Hears func(id.TenantID) bool

@@ -8,6 +8,7 @@ import (
 
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -83,7 +84,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(t.SLA())))})
 	}
 	if k.hears(s) {
-		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, a), now))
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, k.approvalData(s, a), now))
 	}
 }
 
@@ -103,7 +104,7 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 		}
 		pending = append(pending, engine.Pending{ID: a.ID, Version: a.Version})
 		if k.hears(s) {
-			data := webhook.Decided{Approval: approvalData(s, a), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
+			data := webhook.Decided{Approval: k.approvalData(s, a), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
 			w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))
 		}
 	}
@@ -113,8 +114,9 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 }
 
 // approvalData returns the data of an event about an open approval.
-func approvalData(s *State, a *Approval) webhook.Approval {
-	return webhook.Approval{ApprovalID: a.ID.String(), RunID: s.ID.String(), Tool: a.Tool, Risk: string(a.Risk), AssigneeRole: string(a.Assignee), ExpiresAt: journal.Kept(a.ExpiresAt)}
+func (k *kind) approvalData(s *State, a *Approval) webhook.Approval {
+	return webhook.Approval{ApprovalID: a.ID.String(), RunID: s.ID.String(), Tool: a.Tool, Risk: string(a.Risk), AssigneeRole: string(a.Assignee), ExpiresAt: journal.Kept(a.ExpiresAt),
+		URL: api.ApprovalURL(k.cfg.PublicURL, a.ID)}
 }
 
 func (k *kind) hears(s *State) bool { return k.cfg.Hears != nil && k.cfg.Hears(s.Tenant) }

@@ -71,6 +71,7 @@ func (s *service) openEdge(context.Context) error {
 	widgets := embed.New(embed.Config{
 		Rows: store.NewEmbedKeys(s.pools.system, s.keys), Store: s.tables, Limits: embedLimits{bucket.Embed{Ledger: s.ledger}, hold.EmbedStreams{Semaphores: s.holds}}, Streams: relays{open},
 		Signer: session.NewSigner(s.keys), TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Live: s.trusted,
+		Denied: s.noted.Denied,
 	})
 	p := platform.New(platform.Config{
 		Store: s.tables, Auth: auth, Actors: admitted{s.node, s.writer, s.member}, Streams: open, Files: s.blobs, URLs: urls{s.guard, c.Production},

@@ -83,7 +83,7 @@ func (s *service) addSweep(context.Context) error {
 func (s *service) addRuns(host durable.Config) {
 	runs := run.Config{Store: s.reads, Models: s.models, Live: s.hubs, Sealer: s.keys, Tell: s.node,
 		Attachments: attachments{s.blobs}, Artifacts: artifacts{s.blobs}, Tools: s.tools, Retriever: s.tools, EscalateFraction: s.c.Escalation,
-		Hears: s.sent.hearers.Hears, Now: s.member.Now, Log: s.log}
+		Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, Now: s.member.Now, Log: s.log}
 	if s.mesh != nil {
 		runs.Holder = durable.Holder(s.node, s.living)
 	}
@@ -99,7 +99,7 @@ func (s *service) addThreads(host durable.Config) {
 }
 
 func (s *service) addApprovals(host durable.Config) {
-	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, Skills: s.tools, Log: s.log}), host)
+	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, Skills: s.tools, Log: s.log}), host)
 }
 
 func (s *service) addDeliveries(durable.Config) {
@@ -114,7 +114,7 @@ func (s *service) addTriggers(host durable.Config) {
 
 func (s *service) addWorkflows(host durable.Config) {
 	workflows := workflow.Config{Store: s.reads, Live: s.hubs, Sealer: s.keys, Actors: s.node, Published: store.NewSchedules(s.pools.system).Published,
-		Tools: s.tools, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, EscalateFraction: s.c.Escalation, Log: s.log}
+		Tools: s.tools, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, EscalateFraction: s.c.Escalation, Log: s.log}
 	if s.slots != nil {
 		workflows.Slots, workflows.TakeSlot = s.slots, s.slots.Take
 	}

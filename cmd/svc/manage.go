@@ -262,9 +262,10 @@ func loginLinkCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "login-link", Short: "make a link that signs a user in to the console, once and within 15 minutes", Args: cobra.NoArgs}
 	tenant := cmd.Flags().String("tenant", "", tenantHelp)
 	email := cmd.Flags().String("email", "", "e-mail of the user")
+	next := cmd.Flags().String("next", "", "path of the console that the link leads to, as /console/approvals")
 	cli.Required(cmd, "tenant", "email")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := errors.Join(checkTenant(*tenant), checkEmail("--email", *email)); err != nil {
+		if err := errors.Join(checkTenant(*tenant), checkEmail("--email", *email), checkNext(*next)); err != nil {
 			return err
 		}
 		return cli.Does(func(cmd *cobra.Command, _ []string) error {
@@ -278,7 +279,7 @@ func loginLinkCommand() *cobra.Command {
 			var made loginLink
 			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) error {
 				token, expires, err := tx.CreateLink(ctx, *email)
-				made = loginLink{linkURL(c.PublicURL, token), expires}
+				made = loginLink{store.LinkURL(c.PublicURL, token, *next), expires}
 				return err
 			}); err != nil {
 				return err
@@ -298,9 +299,11 @@ type loginLink struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// linkURL returns the URL of a one-time login link.
-func linkURL(publicURL string, token store.Token) string {
-	return strings.TrimSuffix(publicURL, "/") + "/login/" + token.Text()
+func checkNext(next string) error {
+	if next != "" && api.CheckNext(next) != nil {
+		return errors.New("--next: must be a path of the console: /console or below")
+	}
+	return nil
 }
 
 // inTenant makes one change in a tenant that must exist.

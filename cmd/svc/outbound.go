@@ -30,6 +30,7 @@ type outbound struct {
 	parser     *parser.Parser
 	browser    *browser.Browser // performs browser skills; starts Chromium with the first one
 	index      *knowledge.Index // makes the vectors of queries with models
+	noted      *store.Noted     // writes how exchanges with tool servers went, and denied origins
 }
 
 func (s *service) openOutbound(context.Context) error {
@@ -51,7 +52,8 @@ func (s *service) openOutbound(context.Context) error {
 	}
 	s.onStop(s.browser.Close)
 	s.skills = &toolbox.Skills{Rows: store.NewSkillRuns(s.pools.system), Ask: skillRunsAt{s.node}.ask, Available: s.browser.Available}
-	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
+	s.noted = store.NewNoted(s.pools.system, s.member.Now, s.log)
+	s.tools = toolbox.New(toolbox.Config{Note: s.noted.Exchange, Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
 		Searcher: runSearcher{s.index}, Skills: s.skills})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))

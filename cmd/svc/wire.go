@@ -126,6 +126,7 @@ func (s *service) startNode(ctx context.Context) error {
 		{s.revoker.Start, infallible(s.revoker.Stop)},
 		{s.sweeper.Start, infallible(s.sweeper.Stop)},
 		{s.fired.Start, s.fired.Stop},
+		{s.noted.Start, s.noted.Stop},
 	} {
 		if err := part.start(ctx); err != nil {
 			return err

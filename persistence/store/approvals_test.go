@@ -103,14 +103,17 @@ func TestApprovals(t *testing.T) {
 		"a manager of a node beside": {Approver{Role: lifecycle.RoleMember, Nodes: []id.NodeID{beside}}, ApprovalFilter{}, []string{"member"}},
 		"an admin, or a key":         {key, ApprovalFilter{}, []string{"decided", "admin", "manager of no node", "manager", "member"}},
 		"an owner":                   {Approver{Role: lifecycle.RoleOwner}, ApprovalFilter{}, []string{"decided", "owner", "admin", "manager of no node", "manager", "member"}},
-		"of a status":                {key, ApprovalFilter{Status: ptr(lifecycle.ApprovalRejected)}, []string{"decided"}},
+		"of a status":                {key, ApprovalFilter{Statuses: []lifecycle.ApprovalStatus{lifecycle.ApprovalRejected}}, []string{"decided"}},
 		"of a run":                   {key, ApprovalFilter{Run: &opens[1].run}, []string{"manager"}},
 		"of an agent":                {key, ApprovalFilter{Agent: &agents[1]}, []string{"member"}},
 		"of a risk":                  {key, ApprovalFilter{Risk: ptr(lifecycle.RiskHigh)}, []string{"decided", "admin", "manager of no node"}},
-		"of a risk and a status":     {key, ApprovalFilter{Risk: ptr(lifecycle.RiskHigh), Status: ptr(lifecycle.ApprovalPending)}, []string{"admin", "manager of no node"}},
+		"of a risk and a status":     {key, ApprovalFilter{Risk: ptr(lifecycle.RiskHigh), Statuses: []lifecycle.ApprovalStatus{lifecycle.ApprovalPending}}, []string{"admin", "manager of no node"}},
+		"of two statuses":            {key, ApprovalFilter{Statuses: []lifecycle.ApprovalStatus{lifecycle.ApprovalRejected, lifecycle.ApprovalPending}, Risk: ptr(lifecycle.RiskMedium)}, []string{"manager"}},
+		"of a tool":                  {key, ApprovalFilter{Tool: ptr("a.b"), Risk: ptr(lifecycle.RiskLow)}, []string{"member"}},
+		"of another tool":            {key, ApprovalFilter{Tool: ptr("a.c")}, nil},
 		"a filter widens no view":    {key, ApprovalFilter{Risk: ptr(lifecycle.RiskCritical)}, nil},
 	} {
-		rows, err := v.Approvals(t.Context(), c.who, c.filter, id.ApprovalID{}, All)
+		rows, err := v.Approvals(t.Context(), c.who, c.filter, ApprovalAt{}, All)
 		var got []string
 		for _, a := range rows {
 			got = append(got, ids[a.ID])
@@ -122,7 +125,7 @@ func TestApprovals(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
 		}
 	}
-	page, err := v.Approvals(t.Context(), key, ApprovalFilter{}, all[3], 1)
+	page, err := v.Approvals(t.Context(), key, ApprovalFilter{}, ApprovalAt{ID: all[3]}, 1)
 	if err != nil || len(page) != 2 || page[0].ID != all[2] || page[1].ID != all[1] {
 		t.Errorf("%v, %v", page, err)
 	}
@@ -150,7 +153,7 @@ func TestApprovals(t *testing.T) {
 		if _, err := v.Approval(t.Context(), all[0]); !isCode(err, problem.CodeNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if rows, err := v.Approvals(t.Context(), Approver{Role: lifecycle.RoleOwner}, ApprovalFilter{Run: &opens[0].run}, id.ApprovalID{}, All); err != nil || len(rows) != 0 {
+		if rows, err := v.Approvals(t.Context(), Approver{Role: lifecycle.RoleOwner}, ApprovalFilter{Run: &opens[0].run}, ApprovalAt{}, All); err != nil || len(rows) != 0 {
 			t.Errorf("%s: %v, %v", name, rows, err)
 		}
 		if rows, err := v.ApprovalsOf(t.Context(), []id.NodeID{node}, all); err != nil || len(rows) != 0 {

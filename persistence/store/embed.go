@@ -65,7 +65,7 @@ type EmbedKeys struct {
 
 // NewEmbedKeys returns an EmbedKeys over a pool of the role svc_system.
 func NewEmbedKeys(pool *pgxpool.Pool, v *vault.Vault) *EmbedKeys {
-	return &EmbedKeys{View{q: single{pool, id.TenantID{}}}, v}
+	return &EmbedKeys{View{q: single{pool: pool}}, v}
 }
 
 // EmbedAccess holds the fields of an embed key that decide on a visitor's call.

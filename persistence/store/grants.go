@@ -171,6 +171,9 @@ func (s single) together(ctx context.Context, queue func(*pgx.Batch)) error {
 		b := &pgx.Batch{}
 		b.Queue(oneMoment)
 		b.Queue(setTenant, s.tenant.String())
+		if s.planned {
+			b.Queue(setPlanned)
+		}
 		queue(b)
 		b.Queue("COMMIT")
 		// A transaction left open by a failure ends with its connection: the pool does not

@@ -2,10 +2,15 @@ package store
 
 import (
 	"context"
+	"maps"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/lifecycle"
 )
 
 // Bound limits the bytes that the lists of a View read.
@@ -24,9 +29,30 @@ func (v View) Bounded(b *Bound) View {
 // listColumns is how many columns bounded adds to a row.
 const listColumns = 3
 
+// arms adds the queries with n arms, as armed(name, n): the arm is repeated with the next elements
+// of its array.
+func arms(of pg.QueryMap) pg.QueryMap {
+	for name, sql := range maps.Clone(of) {
+		before, rest, ok := strings.Cut(sql, "/*arm*/")
+		if !ok {
+			continue
+		}
+		arm, after, _ := strings.Cut(rest, "/*end*/")
+		var all []string
+		for n := range len(lifecycle.ApprovalStatuses) {
+			all = append(all, strings.ReplaceAll(arm, "[])[1]", "[])["+strconv.Itoa(n+1)+"]"))
+			of[armed(name, n+1)] = before + strings.Join(all, "\n    UNION ALL\n    ") + after
+		}
+	}
+	return of
+}
+
+func armed(name string, n int) string { return name + "/" + strconv.Itoa(n) }
+
 // size returns an SQL expression for the size of a list's row: of the whole row, or, because it
 // is cheaper, of some columns only if rows are large or read often.
 func size(query string) string {
+	query, _, _ = strings.Cut(query, "/")
 	columns := wide[query]
 	if columns == nil {
 		return "octet_length(to_json(q)::text)"
@@ -39,15 +65,17 @@ func size(query string) string {
 }
 
 var wide = map[string][]string{
-	"skills":            {"definition"},
-	"approvals":         {"args", "schema", "reasoning_summary", "decisions"},
-	"deliveries":        {"last_error", "attempt_log"},
-	"deliveries_failed": {"last_error", "attempt_log"},
-	"messages_after":    {"content", "attachments", "citations"},
-	"runs":              {"input", "output", "error_message"},
-	"steps":             {"input", "output"},
-	"versions":          {"manifest"},
-	"workflow_versions": {"definition"},
+	"skills":              {"definition"},
+	"approvals":           {"args", "schema", "reasoning_summary", "decisions"},
+	"approvals_by_expiry": {"args", "schema", "reasoning_summary", "decisions"},
+	"approvals_by_risk":   {"args", "schema", "reasoning_summary", "decisions"},
+	"deliveries":          {"last_error", "attempt_log"},
+	"deliveries_failed":   {"last_error", "attempt_log"},
+	"messages_after":      {"content", "attachments", "citations"},
+	"runs":                {"input", "output", "error_message"},
+	"steps":               {"input", "output"},
+	"versions":            {"manifest"},
+	"workflow_versions":   {"definition"},
 }
 
 // bounded wraps a query that ends in ORDER BY and LIMIT. A window without an order of its own

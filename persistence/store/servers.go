@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"agentsvc/persistence/pg"
 	"agentsvc/schemas/api"
@@ -49,6 +50,30 @@ func (v View) LastTools(ctx context.Context) (map[string][]tool.Spec, error) {
 		last[r.Slug] = specs
 	}
 	return last, nil
+}
+
+// Catalog returns the tools that the tenant's enabled servers last listed.
+func (v View) Catalog(ctx context.Context) ([]tool.Listed, error) {
+	rows, err := all[struct {
+		lastTools
+		ID id.ServerID
+		At time.Time
+	}](ctx, v, "server_catalog", v.tenant)
+	if err != nil {
+		return nil, err
+	}
+	var out []tool.Listed
+	for _, r := range rows {
+		var specs []tool.Spec
+		if err := json.Unmarshal(r.Tools, &specs); err != nil {
+			return nil, fmt.Errorf("read the tools of server %s: %w", r.Slug, err)
+		}
+		for _, s := range specs {
+			s.Owner = r.Slug // the server may have been renamed since
+			out = append(out, tool.Listed{Spec: s, Server: &r.ID, At: &r.At})
+		}
+	}
+	return out, nil
 }
 
 // SaveTools stores the tools that a server listed, for LastTools. For a deleted server it

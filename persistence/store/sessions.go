@@ -7,11 +7,14 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 )
 
 // Lifetimes of sessions and login links (open-parts.md, Org nodes, users, sessions).
@@ -177,13 +180,47 @@ func (t *Tx) CreateLink(ctx context.Context, email string) (k Token, expires tim
 	if err != nil {
 		return Token{}, time.Time{}, err
 	}
+	if k, expires, err = t.newLink(ctx, u.ID); err != nil {
+		return Token{}, time.Time{}, err
+	}
+	return k, expires, t.Audit(ctx, "login_link.create", "user", u.ID.UUID, nil)
+}
+
+func (t *Tx) newLink(ctx context.Context, u id.UserID) (k Token, expires time.Time, err error) {
 	k = mintToken(t.tenant)
 	hash := k.Hash()
-	rows, err := scalars[time.Time](ctx, t.View, "link_insert", t.tenant, k.ID, u.ID, hash[:], LinkLife)
+	rows, err := scalars[time.Time](ctx, t.View, "link_insert", t.tenant, k.ID, u, hash[:], LinkLife)
 	if err != nil {
 		return Token{}, time.Time{}, fmt.Errorf("insert login link: %w", err)
 	}
-	return k, rows[0], t.Audit(ctx, "login_link.create", "user", u.ID.UUID, nil)
+	return k, rows[0], nil
+}
+
+// CreateLinkFor creates a one-time login link of another person: for members an admin may, for
+// everybody an owner (open-parts.md, Console).
+func (t *Tx) CreateLinkFor(ctx context.Context, u id.UserID, caller lifecycle.Role) (k Token, expires time.Time, err error) {
+	// The lock makes a change of the user's role wait; it deletes the link then.
+	user, err := t.lockUser(ctx, u, caller, func(role lifecycle.Role) lifecycle.Role { return role })
+	if err == nil && user.Role != lifecycle.RoleMember && caller != lifecycle.RoleOwner {
+		err = problem.New(problem.CodeForbidden, "An admin makes login links for members; for admins and owners an owner does.")
+	}
+	if err != nil {
+		return Token{}, time.Time{}, err
+	}
+	if k, expires, err = t.newLink(ctx, u); err != nil {
+		return Token{}, time.Time{}, err
+	}
+	return k, expires, t.Audit(ctx, "user.login_link", "user", u.UUID, nil)
+}
+
+// LinkURL returns the address of a one-time login link that leads to next; "" means the console's
+// first page.
+func LinkURL(public string, k Token, next string) string {
+	link := strings.TrimSuffix(public, "/") + "/login/" + k.Text()
+	if next != "" {
+		link += "?next=" + url.QueryEscape(next)
+	}
+	return link
 }
 
 type link struct {

@@ -22,7 +22,9 @@ type SkillRuns struct{ pool *pgxpool.Pool }
 // NewSkillRuns returns a SkillRuns over a pool of the role svc_system.
 func NewSkillRuns(pool *pgxpool.Pool) *SkillRuns { return &SkillRuns{pool} }
 
-func (s *SkillRuns) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
+func (s *SkillRuns) view(t id.TenantID) View {
+	return View{q: single{pool: s.pool, tenant: t}, tenant: t}
+}
 
 // SkillRun is a row of browser_skill_runs, as its actor reads it.
 type SkillRun struct {

@@ -36,7 +36,7 @@ import (
 //go:embed queries/*.sql
 var files embed.FS
 
-var queries = pg.Queries(files)
+var queries = searches(arms(pg.Queries(files)))
 
 // Timeout bounds one read or one change, including the wait for a connection.
 const Timeout = 5 * time.Second
@@ -99,14 +99,27 @@ type View struct {
 }
 
 // View returns a reader of the tenant; each call is one round trip of its own.
-func (s *Store) View(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
+func (s *Store) View(t id.TenantID) View { return View{q: single{pool: s.pool, tenant: t}, tenant: t} }
 
 // single runs each query in a transaction of its own: the setting and the query travel in one
 // pipeline, which Postgres treats as one transaction.
 type single struct {
-	pool   *pgxpool.Pool
-	tenant id.TenantID
+	pool    *pgxpool.Pool
+	tenant  id.TenantID
+	planned bool // the query is planned with its arguments
 }
+
+// planned returns the view with queries planned with their arguments: for filters that are mostly
+// absent, of which a plan for all arguments would use no index.
+func (v View) planned() View {
+	if q, ok := v.q.(single); ok {
+		q.planned = true
+		v.q = q
+	}
+	return v
+}
+
+const setPlanned = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
 
 const setTenant = "SELECT set_config('svc.tenant', $1, true)"
 
@@ -117,11 +130,16 @@ func (s single) run(ctx context.Context, sql string, args []any, scan func(pgx.R
 		inUTC(c.Conn())
 		b := &pgx.Batch{}
 		b.Queue(setTenant, s.tenant.String())
+		if s.planned {
+			b.Queue(setPlanned)
+		}
 		b.Queue(sql, args...)
 		r := c.SendBatch(ctx, b)
 		defer r.Close()
-		if _, err := r.Exec(); err != nil {
-			return err
+		for range b.Len() - 1 {
+			if _, err := r.Exec(); err != nil {
+				return err
+			}
 		}
 		rows, err := r.Query()
 		if err != nil {

@@ -154,7 +154,7 @@ func TestForeignIDsAreNoRows(t *testing.T) {
 		"attachment":   second(v.Attachment(t.Context(), attachment)),
 		"attachments":  second(v.Attachments(t.Context(), []id.AttachmentID{attachment})),
 		"thread":       second(v.Thread(t.Context(), thread)),
-		"run":          third(v.RunAndSteps(t.Context(), id.RunID{UUID: id.NewAnywhere()}, -1)),
+		"run":          third(v.RunAndSteps(t.Context(), id.RunID{UUID: id.NewAnywhere()}, -1, false)),
 		"rename a key": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return second(tx.RenameKey(ctx, w.key, name)) }),
 		"revoke a key": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.RevokeKey(ctx, w.key) }),
 		"update an agent": w.try(t, w.b, func(ctx context.Context, tx *Tx) error {
@@ -525,7 +525,7 @@ func TestMessagesAndRunsAreReadInOrder(t *testing.T) {
 	}{
 		"all":              {RunFilter{}, id.RunID{}, []id.RunID{runs[2], runs[1], runs[0]}},
 		"behind a cursor":  {RunFilter{}, runs[1], []id.RunID{runs[0]}},
-		"of a status":      {RunFilter{Status: &failed}, id.RunID{}, []id.RunID{runs[1]}},
+		"of a status":      {RunFilter{Statuses: []lifecycle.RunStatus{failed}}, id.RunID{}, []id.RunID{runs[1]}},
 		"of an agent":      {RunFilter{Agent: &agentID}, id.RunID{}, []id.RunID{runs[2], runs[1], runs[0]}},
 		"of another agent": {RunFilter{Agent: &other}, id.RunID{}, nil},
 		"of a workflow":    {RunFilter{Workflow: &id.WorkflowID{}}, id.RunID{}, nil},
@@ -542,7 +542,7 @@ func TestMessagesAndRunsAreReadInOrder(t *testing.T) {
 		}
 	}
 	exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, output, began_seq, started_at) VALUES ($1, $2, 0, 'llm', 'sim', 'failed', '{"text":"x"}', 2, now())`, w.a, runs[1])
-	run, steps, err := w.View(w.a).RunAndSteps(t.Context(), runs[1], -1)
+	run, steps, err := w.View(w.a).RunAndSteps(t.Context(), runs[1], -1, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type Syncs struct {
 // NewSyncs returns a Syncs over a pool of the role svc_system.
 func NewSyncs(pool *pgxpool.Pool, v *vault.Vault) *Syncs { return &Syncs{pool, v} }
 
-func (s *Syncs) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
+func (s *Syncs) view(t id.TenantID) View { return View{q: single{pool: s.pool, tenant: t}, tenant: t} }
 
 // Sync holds the columns of a source that its actor needs.
 type Sync struct {

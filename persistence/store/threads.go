@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"slices"
@@ -134,11 +135,66 @@ func placed(rows []messageRow) []Placed {
 	return out
 }
 
-// RunFilter narrows a list of runs; nil fields match all.
+// RunFilter narrows a list of runs; zero fields match all.
 type RunFilter struct {
 	Agent    *id.AgentID
 	Workflow *id.WorkflowID
-	Status   *lifecycle.RunStatus
+	Statuses []lifecycle.RunStatus
+	Origin   *lifecycle.OriginKind
+	EndUser  *id.EndUserID
+	Thread   *id.ThreadID
+	Parent   *id.RunID
+	TopLevel bool // only runs without a parent
+	Code     *string
+	Since    *time.Time
+	Until    *time.Time // exclusive
+	Summary  bool       // without contents, with what was asked
+}
+
+// minted bounds how far the clock of a node that mints ids may be ahead of the one that sets
+// created_at. The time in an id may also be much older: a schedule that fires late.
+const minted = time.Hour
+
+// before returns the position that the list begins at: at, or where runs were created before
+// Until.
+func (f *RunFilter) before(at id.UUID) id.UUID {
+	if f.Until == nil {
+		return at
+	}
+	if late := id.At(f.Until.Add(minted)); bytes.Compare(late[:], at[:]) < 0 {
+		return late
+	}
+	return at
+}
+
+// args returns the arguments of the query.
+func (f *RunFilter) args(t id.TenantID, at id.RunID, limit int) []any {
+	from, n := before(at.UUID, limit)
+	var statuses []string
+	for _, s := range f.Statuses {
+		statuses = append(statuses, string(s))
+	}
+	open, bad, others := f.classes()
+	return []any{t, f.before(from), f.Agent, f.Workflow, statuses, open, bad, others, (*string)(f.Origin), f.EndUser, f.Thread, f.Parent, f.TopLevel, f.Code, f.Since, f.Until, f.Summary, n}
+}
+
+// classes reports whether the filter admits runs that are open, that ended with an error code, and
+// others.
+func (f *RunFilter) classes() (open, bad, others bool) {
+	if len(f.Statuses) == 0 {
+		return true, true, true
+	}
+	for _, s := range f.Statuses {
+		switch {
+		case !s.Terminal():
+			open = true
+		case s == lifecycle.RunFailed || s == lifecycle.RunCancelled:
+			bad = true
+		default:
+			others = true
+		}
+	}
+	return open, bad, others
 }
 
 type runRow struct {
@@ -151,6 +207,7 @@ type runRow struct {
 	ParentRunID  *id.RunID
 	Input        api.Value
 	Output       api.Value
+	Asked        *string
 	ErrorCode    *string
 	ErrorMessage *string
 	OriginKind   lifecycle.OriginKind
@@ -168,6 +225,9 @@ func (r *runRow) run() *api.Run {
 	out := &api.Run{ID: r.ID, Status: r.Status, AgentID: r.AgentID, AgentVersion: r.AgentVersion, WorkflowID: r.WorkflowID, ThreadID: r.ThreadID,
 		ParentRunID: r.ParentRunID, Input: r.Input, Output: r.Output, Origin: api.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt}
+	if r.Asked != nil {
+		out.Asked = api.Some(api.Asked(*r.Asked))
+	}
 	if r.ErrorCode != nil {
 		out.Error = &api.RunError{Code: *r.ErrorCode}
 		if r.ErrorMessage != nil {
@@ -179,17 +239,26 @@ func (r *runRow) run() *api.Run {
 
 // Runs returns runs, newest first.
 func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]api.Run, error) {
-	from, n := before(at.UUID, limit)
-	var status *string
-	if f.Status != nil {
-		status = (*string)(f.Status)
+	if slices.Equal(f.Statuses, []lifecycle.RunStatus{lifecycle.RunExpired}) {
+		return []api.Run{}, nil // no run has this status
 	}
-	rows, err := listed[runRow](ctx, v, "runs", v.tenant, from, f.Agent, f.Workflow, status, n)
+	rows, err := listed[runRow](ctx, v.planned(), "runs", f.args(v.tenant, at, limit)...)
 	out := make([]api.Run, len(rows))
 	for i := range rows {
 		out[i] = *rows[i].run()
+		out[i].Shown(!f.Summary)
 	}
 	return out, err
+}
+
+// Step returns one step of a run.
+func (v View) Step(ctx context.Context, r id.RunID, idx int) (*api.Step, error) {
+	step, err := found[api.Step]("step")(one[api.Step](ctx, v, "step", v.tenant, r, idx))
+	if err != nil {
+		return nil, err
+	}
+	step.Shown(true)
+	return step, nil
 }
 
 // Artifacts returns the files that a run made, newest first.
@@ -213,8 +282,8 @@ func (v View) Artifact(ctx context.Context, r id.RunID, a id.ArtifactID) (*api.A
 }
 
 // RunAndSteps returns a run with its steps after the step after, in order, as of one moment;
-// -1 means all.
-func (v View) RunAndSteps(ctx context.Context, r id.RunID, after int) (*api.Run, []api.Step, error) {
+// -1 means all. A summary has no contents.
+func (v View) RunAndSteps(ctx context.Context, r id.RunID, after int, summary bool) (*api.Run, []api.Step, error) {
 	var rows []runRow
 	var steps []api.Step
 	bound := v.bound
@@ -222,8 +291,8 @@ func (v View) RunAndSteps(ctx context.Context, r id.RunID, after int) (*api.Run,
 		bound = &Bound{Bytes: math.MaxInt}
 	}
 	err := v.q.together(ctx, func(b *pgx.Batch) {
-		collect(b, "run", &rows, pgx.RowToStructByName[runRow], v.tenant, r)
-		b.Queue(bounded("steps", 4), v.tenant, r, after, bound.Bytes).Query(func(found pgx.Rows) (err error) {
+		collect(b, "run", &rows, pgx.RowToStructByName[runRow], v.tenant, r, summary)
+		b.Queue(bounded("steps", 5), v.tenant, r, after, summary, bound.Bytes).Query(func(found pgx.Rows) (err error) {
 			steps, err = within[api.Step](bound, found)
 			return err
 		})
@@ -234,5 +303,10 @@ func (v View) RunAndSteps(ctx context.Context, r id.RunID, after int) (*api.Run,
 	if len(rows) == 0 {
 		return nil, nil, problem.NotFound("run")
 	}
-	return rows[0].run(), steps, nil
+	run := rows[0].run()
+	run.Shown(!summary)
+	for i := range steps {
+		steps[i].Shown(!summary)
+	}
+	return run, steps, nil
 }

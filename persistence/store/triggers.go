@@ -347,7 +347,7 @@ type Hooks struct {
 
 // NewHooks returns a Hooks over a pool of the role svc_system.
 func NewHooks(pool *pgxpool.Pool, v *vault.Vault) *Hooks {
-	return &Hooks{View{q: single{pool, id.TenantID{}}}, v}
+	return &Hooks{View{q: single{pool: pool}}, v}
 }
 
 // Hook is an enabled hook.
@@ -396,7 +396,9 @@ type Schedule struct {
 	Version, Epoch int64
 }
 
-func (s *Schedules) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
+func (s *Schedules) view(t id.TenantID) View {
+	return View{q: single{pool: s.pool, tenant: t}, tenant: t}
+}
 
 // Schedule returns a trigger; nil if there is none.
 func (s *Schedules) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*Schedule, error) {

@@ -14,6 +14,7 @@ var Retentions = []feed.Retention{
 	// not matter.
 	feed.Aged("sessions", "created_at", "", 8*24*time.Hour),
 	feed.Aged("login_links", "expires_at", "", time.Hour),
+	feed.Aged("embed_denied_origins", "last_at", "", 30*24*time.Hour),
 	// A day longer than the rows of a deleted base's sources stay.
 	feed.Aged("knowledge_bases", "deleted_at", `deleted_at IS NOT NULL
   AND NOT EXISTS (SELECT FROM kb_documents d WHERE d.tenant_id = knowledge_bases.tenant_id AND d.base_id = knowledge_bases.id)

@@ -111,7 +111,7 @@ func (t *Tx) lockUser(ctx context.Context, u id.UserID, caller lifecycle.Role, n
 }
 
 // UpdateUser changes a user on behalf of a caller of that role. A new password ends the
-// user's sessions and login links.
+// user's sessions and login links, a new role the login links.
 func (t *Tx) UpdateUser(ctx context.Context, u id.UserID, caller lifecycle.Role, c UserChange) (*api.User, error) {
 	if c.Email != nil {
 		if err := checkEmail(*c.Email); err != nil {
@@ -137,6 +137,11 @@ func (t *Tx) UpdateUser(ctx context.Context, u id.UserID, caller lifecycle.Role,
 	}
 	if c.Role != nil {
 		role, changed = *c.Role, append(changed, "role")
+		if role != old.Role { // a link that was made for the old role must not open the new one
+			if _, err := t.exec(ctx, "links_delete", t.tenant, u); err != nil {
+				return nil, fmt.Errorf("delete login links: %w", err)
+			}
+		}
 	}
 	if c.PasswordHash != nil {
 		changed = append(changed, "password")
@@ -202,7 +207,7 @@ type Directory struct{ view View }
 
 // NewDirectory returns a Directory over a pool of the role svc_system.
 func NewDirectory(pool *pgxpool.Pool) *Directory {
-	return &Directory{View{q: single{pool, id.TenantID{}}}}
+	return &Directory{View{q: single{pool: pool}}}
 }
 
 // Find returns the users with this e-mail, in any case, that can log in with a password.

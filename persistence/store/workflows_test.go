@@ -464,7 +464,7 @@ func TestTheRunsOfAWorkflowAreFoundByThemselves(t *testing.T) {
 	if _, err := admin.Exec(t.Context(), "ANALYZE runs"); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := admin.Query(t.Context(), "EXPLAIN "+queries.Get("runs"), pgx.QueryExecModeExec, w.a, id.UUID{255}, nil, wf, nil, 26)
+	rows, err := admin.Query(t.Context(), "EXPLAIN "+queries.Get("runs"), append([]any{pgx.QueryExecModeExec}, (&RunFilter{Workflow: &wf}).args(w.a, id.RunID{}, 25)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"agentsvc/schemas/id"
@@ -30,7 +31,37 @@ type Approval struct {
 	CreatedAt         time.Time                `json:"created_at" doc:"UTC."`
 	DecidedAt         *time.Time               `json:"decided_at" doc:"null: pending."`
 	SkillRunID        *id.SkillRunID           `json:"browser_skill_run_id" doc:"The run of a browser skill whose preview is decided on; null: another tool."`
+	URL               string                   `json:"url" doc:"The page of the console where a person decides."`
+	Effect            Effect                   `json:"effect" doc:"What has become of the call; the decision alone does not tell."`
 }
+
+// ApprovalURL returns the address of the console's page where people decide on an approval.
+func ApprovalURL(public string, a id.ApprovalID) string {
+	return strings.TrimSuffix(public, "/") + "/console/approvals/" + a.String()
+}
+
+// Effect is what has become of the call of an approval (console.md, API that this adds).
+type Effect struct {
+	State      EffectState `json:"state" doc:"none: nothing runs because of this approval. waiting: for approvers, or for other approvals of the same turn of the model. unknown: the call began, and nothing tells how it ended."`
+	WaitingFor int         `json:"waiting_for" doc:"With state waiting: how many approvals are missing, of this one while it is pending, then of the turn's other ones. 0 with waiting: the run goes on at once."`
+	At         *time.Time  `json:"at" doc:"Since when. UTC."`
+}
+
+// EffectState is the state of an Effect.
+type EffectState string
+
+// Values of EffectState.
+const (
+	EffectNone      EffectState = "none"
+	EffectWaiting   EffectState = "waiting"
+	EffectRunning   EffectState = "running"
+	EffectSucceeded EffectState = "succeeded"
+	EffectFailed    EffectState = "failed"
+	EffectUnknown   EffectState = "unknown"
+)
+
+// EffectStates lists the values.
+var EffectStates = []EffectState{EffectNone, EffectWaiting, EffectRunning, EffectSucceeded, EffectFailed, EffectUnknown}
 
 // RequestedAction is the call that runs if it is approved.
 type RequestedAction struct {

@@ -81,6 +81,13 @@ type Value json.RawMessage
 // MarshalJSON returns the value.
 func (v Value) MarshalJSON() ([]byte, error) { return json.RawMessage(v).MarshalJSON() }
 
+// orNull makes an absent value null.
+func (v *Value) orNull() {
+	if *v == nil {
+		*v = Value("null")
+	}
+}
+
 // UnmarshalJSON keeps the value.
 func (v *Value) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(v).UnmarshalJSON(b) }
 

@@ -1,10 +1,14 @@
 package api
 
 import (
+	"net/url"
+	"path"
+	"strings"
 	"time"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 )
 
 // UserCreate is the body of POST /v1/users.
@@ -21,6 +25,35 @@ type UserPatch struct {
 	Name     *string         `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
 	Role     *lifecycle.Role `json:"role,omitempty" enum:"member,admin,owner"`
 	Password *string         `json:"password,omitempty" minLength:"12" maxLength:"200" doc:"Ends the user's sessions."`
+}
+
+// LoginLinkCreate is the body of POST /v1/users/{id}/login-link.
+type LoginLinkCreate struct {
+	Next string `json:"next,omitempty" maxLength:"2000" doc:"Where the link leads: a path of the console, /console or below. Omitted: its first page."`
+}
+
+// LoginLink is the response to it: a link that signs the user in, once.
+type LoginLink struct {
+	URL       string    `json:"url" doc:"Secret: whoever opens it first is signed in as the user. Never shown again."`
+	ExpiresAt time.Time `json:"expires_at" doc:"UTC."`
+}
+
+// Home is the console's first page.
+const Home = "/console/"
+
+// CheckNext returns why a browser that was signed in must not be led to next; nil for a path of
+// the console: /console or below.
+func CheckNext(next string) error {
+	u, err := url.Parse(next)
+	switch {
+	case err != nil, len(next) > 2000, !strings.HasPrefix(next, "/console"), u.IsAbs(), u.Host != "", u.User != nil,
+		u.Path != "/console" && !strings.HasPrefix(u.Path, "/console/"),
+		strings.ContainsFunc(next, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' }),
+		// Browsers resolve dots before they ask, escaped ones too.
+		path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/"), strings.ContainsAny(u.Path, "\\\x00"):
+		return problem.Invalid("next", "must be a path of the console: /console or below")
+	}
+	return nil
 }
 
 // OrgNode is a node of the tenant's organisation.

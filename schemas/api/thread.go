@@ -103,8 +103,9 @@ type Run struct {
 	WorkflowID   *id.WorkflowID      `json:"workflow_id" doc:"null: an agent run."`
 	ThreadID     *id.ThreadID        `json:"thread_id" doc:"null: a one-off run."`
 	ParentRunID  *id.RunID           `json:"parent_run_id" doc:"The workflow run that started it."`
-	Input        Value               `json:"input" doc:"One-off runs: as it was sent. Messages: { text, attachment_ids?, options? }."`
-	Output       Value               `json:"output" doc:"{ text, json? }; null until it has succeeded."`
+	Input        Value               `json:"input,omitzero" doc:"One-off runs: as it was sent. Messages: { text, attachment_ids?, options? }. Absent with view=summary."`
+	Output       Value               `json:"output,omitzero" doc:"{ text, json? }; null until it has succeeded. Absent with view=summary."`
+	Asked        Opt[string]         `json:"asked,omitzero" doc:"With view=summary: the first 200 characters of what was asked."`
 	Error        *RunError           `json:"error" doc:"Why it failed or was cancelled."`
 	Origin       Origin              `json:"origin" doc:"What started it."`
 	EndUserID    *id.EndUserID       `json:"end_user_id" doc:"On whose behalf it runs."`
@@ -114,6 +115,22 @@ type Run struct {
 	CreatedAt    time.Time           `json:"created_at" doc:"UTC."`
 	StartedAt    *time.Time          `json:"started_at" doc:"null: still queued, or cancelled before it began."`
 	FinishedAt   *time.Time          `json:"finished_at" doc:"null: not ended."`
+}
+
+// Shown makes contents that are null visible: in a full view they are null, in a summary absent.
+func (r *Run) Shown(full bool) {
+	if full {
+		r.Input.orNull()
+		r.Output.orNull()
+	}
+}
+
+// Shown does the same for a step.
+func (s *Step) Shown(full bool) {
+	if full {
+		s.Input.orNull()
+		s.Output.orNull()
+	}
 }
 
 // RunError is why a run failed or was cancelled.
@@ -134,8 +151,8 @@ type Step struct {
 	Kind       lifecycle.StepKind   `json:"kind"`
 	Name       string               `json:"name" doc:"Of the model, tool, or workflow node."`
 	Status     lifecycle.StepStatus `json:"status" doc:"abandoned: interrupted by a crash and repeated as a new step."`
-	Input      Value                `json:"input" doc:"Redacted."`
-	Output     Value                `json:"output" doc:"Redacted."`
+	Input      Value                `json:"input,omitzero" doc:"Redacted. Absent with view=summary."`
+	Output     Value                `json:"output,omitzero" doc:"Redacted. Absent with view=summary."`
 	TokensIn   int64                `json:"tokens_in" doc:"Tokens of the prompt."`
 	TokensOut  int64                `json:"tokens_out" doc:"Tokens of the answer."`
 	CostUSD    float64              `json:"cost_usd" doc:"0 without prices."`
@@ -148,6 +165,11 @@ type RunAnswer struct {
 	Run        *Run        `json:"run"`
 	Steps      []Step      `json:"steps" doc:"By idx. They end early at 4 MiB of JSON, after at least one step."`
 	NextCursor Opt[string] `json:"next_cursor,omitzero" doc:"Only when steps were left out: the cursor for the next ones."`
+}
+
+// StepAnswer is the response of GET /v1/runs/{id}/steps/{idx}.
+type StepAnswer struct {
+	Step Step `json:"step"`
 }
 
 // CutSteps records that there are steps after those in the response.

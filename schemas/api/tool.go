@@ -58,7 +58,28 @@ type MCPServer struct {
 	Meta      Object         `json:"meta" doc:"Free-form, not secret."`
 	CreatedAt time.Time      `json:"created_at" doc:"UTC."`
 	UpdatedAt time.Time      `json:"updated_at" doc:"UTC."`
+	Health    Health         `json:"health" doc:"How the last exchange with it went."`
 }
+
+// Health is how the last exchange with a tool server went, over all nodes.
+type Health struct {
+	State HealthState `json:"state" doc:"unknown: none since it was created or its address changed."`
+	At    *time.Time  `json:"at" doc:"When; at most a minute older than the last exchange of the same outcome. null: unknown."`
+	Error *string     `json:"error" doc:"Why it is failing, in plain language; null: it is not."`
+}
+
+// HealthState is the state of a Health.
+type HealthState string
+
+// Values of HealthState.
+const (
+	HealthOK      HealthState = "ok"
+	HealthFailing HealthState = "failing"
+	HealthUnknown HealthState = "unknown"
+)
+
+// HealthStates lists the values.
+var HealthStates = []HealthState{HealthOK, HealthFailing, HealthUnknown}
 
 // MCPServerCreate is the body of POST /v1/mcp-servers.
 type MCPServerCreate struct {
@@ -116,6 +137,8 @@ type Connection struct {
 	NodeID         *id.NodeID      `json:"node_id" doc:"The org node whose agents use it; null: tenant-wide."`
 	CreatedAt      time.Time       `json:"created_at" doc:"UTC."`
 	UpdatedAt      time.Time       `json:"updated_at" doc:"UTC."`
+	LastUsedAt     *time.Time      `json:"last_used_at" doc:"When its credential was last presented, to within a minute; null: never."`
+	LastError      *string         `json:"last_error" doc:"Why the last exchange with this credential failed, in plain language; null: it did not."`
 	HasCredential  bool            `json:"has_credential" doc:"false: it was dropped when the server's address changed to another origin, and calls fail with NO_CONNECTION until it is given one."`
 }
 

@@ -110,6 +110,14 @@ func (u UUID) Time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:]))).UTC()
 }
 
+// At returns the least id of version 7 of a millisecond: ids minted before it are less.
+func At(t time.Time) UUID {
+	var u UUID
+	binary.BigEndian.PutUint64(u[:], uint64(max(t.UnixMilli(), 0))<<16|7<<12)
+	u[8] = 1 << 7
+	return u
+}
+
 // String returns the canonical text form.
 func (u UUID) String() string {
 	var b [36]byte

@@ -344,3 +344,10 @@ const (
 	ErrToolFailed     = "TOOL_FAILED"  // the server could not be called, or its response was invalid
 	ErrToolTimeout    = "TOOL_TIMEOUT" // it did not answer in time
 )
+
+// Listed is a tool of the tenant, whatever is granted.
+type Listed struct {
+	Spec
+	Server *id.ServerID // nil: it comes from no tool server
+	At     *time.Time   // when its server last listed it; nil: it comes from no tool server
+}

@@ -32,6 +32,7 @@ type Approval struct {
 	Risk         string    `json:"risk"`
 	AssigneeRole string    `json:"assignee_role"`
 	ExpiresAt    time.Time `json:"expires_at"`
+	URL          string    `json:"url"` // the console's page where a person decides
 }
 
 // Decided is the data of approval.decided, which follows every terminal status

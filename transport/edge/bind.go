@@ -47,6 +47,7 @@ type param struct {
 	off      uintptr
 	set      setter
 	typ      reflect.Type
+	repeated bool         // the field is a list: each occurrence adds an item
 	missing  problem.Code // of the 404 for a path that can name nothing
 }
 
@@ -93,7 +94,8 @@ func (p *plan) fields(t reflect.Type, base uintptr, route string) {
 			}
 			s.Nullable = false
 			*list = append(*list, param{
-				name: name, lower: strings.ToLower(name), required: in == "path" || f.Tag.Get("required") == "true",
+				repeated: f.Type.Kind() == reflect.Slice,
+				name:     name, lower: strings.ToLower(name), required: in == "path" || f.Tag.Get("required") == "true",
 				schema: s, off: off, set: setterOf(f.Type, where), typ: f.Type, missing: cmp.Or(problem.Code(f.Tag.Get("missing")), problem.CodeNotFound),
 			})
 			placed = true
@@ -147,6 +149,18 @@ func setterOf(t reflect.Type, where string) setter {
 		}
 	}
 	switch t.Kind() {
+	case reflect.Slice:
+		elem := t.Elem()
+		inner := setterOf(elem, where)
+		return func(p unsafe.Pointer, text string) (any, string) {
+			v := reflect.New(elem)
+			checked, complaint := inner(v.UnsafePointer(), text)
+			if complaint == "" {
+				list := reflect.NewAt(t, p).Elem()
+				list.Set(reflect.Append(list, v.Elem()))
+			}
+			return checked, complaint
+		}
 	case reflect.String:
 		return func(p unsafe.Pointer, text string) (any, string) {
 			*(*string)(p) = text
@@ -252,6 +266,7 @@ func thing(idType string) string {
 
 func (p *plan) readQuery(query []byte, base unsafe.Pointer, wrong []problem.Field) []problem.Field {
 	var seen uint64
+	var items [64]int // of repeated parameters
 	for len(query) > 0 {
 		var pair []byte
 		if i := indexByte(query, '&'); i >= 0 {
@@ -272,7 +287,13 @@ func (p *plan) readQuery(query []byte, base unsafe.Pointer, wrong []problem.Fiel
 			if f.name != name {
 				continue
 			}
-			if seen&(1<<i) != 0 {
+			if items[i]++; f.repeated && f.schema.MaxItems != nil && items[i] > *f.schema.MaxItems {
+				if items[i] == *f.schema.MaxItems+1 {
+					wrong = append(wrong, problem.Field{Path: name, Message: "is given more than " + strconv.Itoa(*f.schema.MaxItems) + " times"})
+				}
+				break
+			}
+			if seen&(1<<i) != 0 && !f.repeated {
 				wrong = append(wrong, problem.Field{Path: name, Message: "is given twice"})
 				break
 			}
@@ -322,7 +343,11 @@ func (p *plan) check(f *param, v any) []problem.Field {
 	c.path.Reset()
 	c.result.Reset()
 	c.path.Push(f.name)
-	huma.Validate(p.reg, f.schema, &c.path, huma.ModeWriteToServer, v, &c.result)
+	schema := f.schema
+	if f.repeated {
+		schema = schema.Items
+	}
+	huma.Validate(p.reg, schema, &c.path, huma.ModeWriteToServer, v, &c.result)
 	return fieldsOf(c.result.Errors)
 }
 

@@ -34,7 +34,7 @@ func (a byKey) Authenticate(ctx context.Context, c edge.Credentials) (edge.Ident
 	}
 	origin := a.page(c)
 	if !embed.Allowed(key.Origins, origin) || !plausible(origin) {
-		return edge.Identity{}, deniedOrigin(origin)
+		return edge.Identity{}, a.deny(key, origin)
 	}
 	return edge.Identity{Tenant: key.Tenant, Principal: "embed:key:" + key.ID.String(),
 		Embed: edge.Embedded{Key: key.ID, Generation: key.Generation, Origin: origin}}, nil
@@ -105,7 +105,7 @@ func (a bySession) Authenticate(ctx context.Context, c edge.Credentials) (edge.I
 		return edge.Identity{}, problem.New(problem.CodeEmbedOriginMismatch, fmt.Sprintf("The session was begun from %s and is valid there only; this call comes from %s.", named(claims.Origin), named(origin)))
 	}
 	if !embed.Allowed(key.Origins, claims.Origin) {
-		return edge.Identity{}, deniedOrigin(claims.Origin)
+		return edge.Identity{}, a.deny(key, claims.Origin)
 	}
 	return edge.Identity{Tenant: key.Tenant, Principal: principal(who), Embed: who, Until: claims.Expires}, nil
 }
@@ -168,6 +168,15 @@ func named(origin string) string {
 		return "a client without an Origin"
 	}
 	return origin
+}
+
+// deny notes an origin that a key does not allow, if a browser may have sent it, and returns the
+// error.
+func (e *Embed) deny(key *store.EmbedAccess, origin string) error {
+	if origin != "" && plausible(origin) {
+		e.Denied(key.Tenant, key.ID, origin)
+	}
+	return deniedOrigin(origin)
 }
 
 // deniedOrigin returns the error for an origin that is not allowed. It suggests adding the

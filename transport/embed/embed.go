@@ -70,8 +70,8 @@ type Host interface {
 	Cancel(ctx context.Context, c *edge.Caller, run id.RunID) (*api.RunStatus, error)
 }
 
-// Config holds the dependencies of the embed API. Everything but Production, Bundle, Valid
-// and Now is required.
+// Config holds the dependencies of the embed API. Everything but Production, Bundle, Valid,
+// Now and Denied is required.
 type Config struct {
 	Rows    Rows
 	Store   *store.Store
@@ -90,6 +90,8 @@ type Config struct {
 	// counts as empty. nil means always.
 	Live func() bool
 	Now  func() time.Time
+	// Denied notes that a key refused an origin; nil: nothing does. It must not block.
+	Denied func(t id.TenantID, k id.EmbedKeyID, origin string)
 }
 
 // Embed is the embed API of one node with its cache of keys and end users. It implements
@@ -113,6 +115,9 @@ type person struct {
 func New(cfg Config) *Embed {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Denied == nil {
+		cfg.Denied = func(id.TenantID, id.EmbedKeyID, string) {}
 	}
 	if cfg.Bundle == nil {
 		cfg.Bundle = widget.Bundle

@@ -19,10 +19,13 @@ import (
 
 type listApprovals struct {
 	api.Page
-	Status  *lifecycle.ApprovalStatus `query:"status"`
-	RunID   *id.RunID                 `query:"run_id"`
-	AgentID *id.AgentID               `query:"agent_id"`
-	Risk    *lifecycle.Risk           `query:"risk"`
+	Status  []lifecycle.ApprovalStatus `query:"status" maxItems:"7" doc:"repeat it for approvals of several statuses"`
+	RunID   *id.RunID                  `query:"run_id"`
+	AgentID *id.AgentID                `query:"agent_id"`
+	Risk    *lifecycle.Risk            `query:"risk"`
+	Tool    *string                    `query:"tool" minLength:"1" maxLength:"300" doc:"the qualified name of the tool"`
+	Mine    bool                       `query:"mine" doc:"true: only pending ones that the caller may decide and has not decided on; all API keys are one caller"`
+	Sort    store.ApprovalSort         `query:"sort" enum:"created,risk,expires" default:"created" doc:"created: newest first. risk: highest first, then soonest to expire. expires: soonest first."`
 }
 
 type oneApproval struct {
@@ -41,7 +44,7 @@ func (p *Platform) approvalRoutes(t *edge.Table) {
 	describeApprovals(t)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approvals", ID: "listApprovals", Answer: api.All([]api.Approval{sampleApproval}),
 		Summary:     "List approvals",
-		Description: "Newest first: the approvals that the caller's role may decide. A key sees all but those for owners.", Tag: tag, Role: lifecycle.RoleMember}, p.listApprovals)
+		Description: "The approvals that the caller's role may decide. A key sees all but those for owners. A cursor belongs to the order that it was made in.", Tag: tag, Role: lifecycle.RoleMember}, p.listApprovals)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approvals/{id}", ID: "getApproval", Answer: sampleApproval,
 		Summary: "Read an approval", Description: "Its arguments are redacted.", Tag: tag, Role: lifecycle.RoleMember}, p.getApproval)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/approvals/{id}/decision", ID: "decideApproval", Answer: sampleDecided,
@@ -73,11 +76,21 @@ func (p *Platform) listApprovals(ctx context.Context, c *edge.Caller, in *listAp
 	if err != nil {
 		return nil, err
 	}
-	f := store.ApprovalFilter{Status: in.Status, Run: in.RunID, Agent: in.AgentID, Risk: in.Risk}
-	return whole(ctx, p.Store.View(c.Tenant), in.Page, "approvals", id.ApprovalID{}, 0, func(v store.View, ctx context.Context, at id.ApprovalID, limit int) ([]api.Approval, error) {
-		return v.Approvals(ctx, who, f, at, limit)
-	}, func(a api.Approval) id.ApprovalID { return a.ID })
+	f := store.ApprovalFilter{Statuses: in.Status, Run: in.RunID, Agent: in.AgentID, Risk: in.Risk, Tool: in.Tool, Sort: in.Sort}
+	if in.Mine {
+		f.Undecided = c.Principal
+	}
+	return whole(ctx, p.Store.View(c.Tenant), in.Page, in.Sort.List(), store.ApprovalAt{}, 0, func(v store.View, ctx context.Context, at store.ApprovalAt, limit int) ([]api.Approval, error) {
+		rows, err := v.Approvals(ctx, who, f, at, limit)
+		for i := range rows {
+			p.link(&rows[i])
+		}
+		return rows, err
+	}, func(a api.Approval) store.ApprovalAt { return in.Sort.At(&a) })
 }
+
+// link sets the address of the page where people decide.
+func (p *Platform) link(a *api.Approval) { a.URL = api.ApprovalURL(p.PublicURL, a.ID) }
 
 func (p *Platform) getApproval(ctx context.Context, c *edge.Caller, in *oneApproval) (*api.Approval, error) {
 	a, err := p.Store.View(c.Tenant).Approval(ctx, in.ID)
@@ -91,6 +104,7 @@ func (p *Platform) getApproval(ctx context.Context, c *edge.Caller, in *oneAppro
 	if !who.Decides(a.AssigneeRole, a.Node) {
 		return nil, problem.New(problem.CodeForbidden, "This approval is decided by the role "+string(a.AssigneeRole)+".")
 	}
+	p.link(&a.Approval)
 	return &a.Approval, nil
 }
 

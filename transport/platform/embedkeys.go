@@ -33,6 +33,14 @@ type listEmbedKeys struct {
 	IncludeRevoked bool        `query:"include_revoked"`
 }
 
+func (p *Platform) deniedOrigins(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*api.Items[api.DeniedOrigin], error) {
+	rows, err := p.Store.View(c.Tenant).DeniedOrigins(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Items[api.DeniedOrigin]{Items: rows}, nil
+}
+
 type createEmbedKey struct{ Body api.EmbedKeyCreate }
 
 type oneEmbedKey struct {
@@ -61,6 +69,10 @@ func (p *Platform) embedKeyRoutes(t *edge.Table) {
 			"theme": map[string]any{"accent": "#0f766e"}, "config": map[string]any{"greeting": "Hello! What may I do for you?", "starter_prompts": []string{"Where is my order?"}}}}, p.createEmbedKey)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/embed-keys/{id}", ID: "getEmbedKey", Answer: sampleEmbedKey,
 		Summary: "Read an embed key", Description: "Revoked keys too.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.getEmbedKey)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/embed-keys/{id}/denied-origins", ID: "getDeniedOrigins", Answer: api.Items[api.DeniedOrigin]{Items: []api.DeniedOrigin{sampleDenied}},
+		Summary: "Show the origins that an embed key refused",
+		Description: "In the last 30 days, the latest first, at most 100: those that came most often, and those that came last. Whoever has the publishable key can send any Origin. " +
+			"An origin that is allowed by now stays in the list.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.deniedOrigins)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/embed-keys/{id}", ID: "updateEmbedKey", Answer: sampleEmbedKey,
 		Summary: "Change, pause or resume an embed key",
 		Description: "theme and config replace the former ones. enabled: false ends its sessions and streams at once; allowed_origins ends the sessions that began at an origin no longer listed. " +

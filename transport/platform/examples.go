@@ -108,6 +108,7 @@ func describe(t *edge.Table) {
 	edge.Doc[api.RunAnswer](t, "A run with its steps.")
 	edge.Doc[api.Origin](t, "What started a run.")
 	edge.Doc[api.Step](t, "A persisted step of a run.")
+	edge.Doc[api.StepAnswer](t, "One step of a run.")
 	edge.Doc[api.List[api.Agent]](t, "A page of agents.")
 	edge.Doc[api.List[api.AgentVersion]](t, "A page of versions.")
 	edge.Doc[api.List[api.ModelProvider]](t, "A page of model providers.")

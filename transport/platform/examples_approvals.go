@@ -17,7 +17,8 @@ var (
 		Policy:           api.MatchedPolicy{ID: &id.PolicyID{UUID: sample(20)}, Name: "Refunds", Kind: "policy"},
 		Decisions: []api.ApproverDecision{{Principal: "user:" + sample(10).String(), Action: lifecycle.ActionEdit, Feedback: ptr("Half is enough."),
 			EditedArgs: api.Value(`{"order":1001,"amount":15,"card_token":"[redacted]"}`), At: sampleEnd}},
-		ExpiresAt: sampleTime.AddDate(0, 0, 1), CreatedAt: sampleTime}
+		ExpiresAt: sampleTime.AddDate(0, 0, 1), CreatedAt: sampleTime, URL: api.ApprovalURL("https://agents.example.com", sampleApprovalID),
+		Effect: api.Effect{State: api.EffectWaiting, WaitingFor: 1, At: &sampleTime}}
 	sampleDecided     = api.Decided{Status: lifecycle.ApprovalEdited, ApprovalsSoFar: 2}
 	sampleBulkDecided = api.BulkDecided{Results: []api.BulkResult{
 		{ID: sampleApprovalID, OK: true, Terminal: lifecycle.ApprovalApproved},
@@ -28,6 +29,7 @@ var (
 // describeApprovals adds the descriptions of the approval types.
 func describeApprovals(t *edge.Table) {
 	edge.Doc[api.Approval](t, "A tool call that waits, or waited, for a decision.")
+	edge.Doc[api.Effect](t, "What has become of the call of an approval.")
 	edge.Doc[api.RequestedAction](t, "The action that runs if the approval is granted.")
 	edge.Doc[api.MatchedPolicy](t, "The rule that requires the approval.")
 	edge.Doc[api.ApproverDecision](t, "The decision of one approver.")

@@ -19,6 +19,7 @@ var (
 		AllowedOrigins: []string{"https://shop.example.com"}, Enabled: true, RateLimitPerMin: 60, HasIdentitySecret: true,
 		Theme: api.EmbedTheme{Accent: "#0f766e"}, Config: api.EmbedDisplayConfig{Greeting: "Hello! What may I do for you?", StarterPrompts: []string{"Where is my order?"}},
 		LastUsedAt: &sampleTime, CreatedAt: sampleTime, UpdatedAt: sampleTime}
+	sampleDenied  = api.DeniedOrigin{Origin: "https://www.example.com", Count: 12, LastAt: sampleEnd}
 	sampleEndUser = api.EndUser{ID: id.EndUserID{UUID: sample(71)}, ExternalID: "customer-1001", Name: ptr("Kim"), Email: ptr("kim@example.com"),
 		Attributes: json.RawMessage(`{"groups":["gold"],"meta":{"groups":["gold"],"plan":"pro"}}`), Tags: []string{"vip"}, Residency: ptr("eu"),
 		CreatedAt: sampleTime, UpdatedAt: sampleTime}
@@ -26,6 +27,8 @@ var (
 
 // describeEmbedKeys adds the descriptions of this section's types.
 func describeEmbedKeys(t *edge.Table) {
+	edge.Doc[api.DeniedOrigin](t, "An origin that an embed key refused.")
+	edge.Doc[api.Items[api.DeniedOrigin]](t, "Refused origins, the latest first.")
 	edge.Enum(t, api.ColorSchemes...)
 	edge.Enum(t, api.Radii...)
 	edge.Enum(t, api.Densities...)

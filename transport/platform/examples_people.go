@@ -12,7 +12,9 @@ var (
 	sampleUser   = api.User{ID: sampleUserID, Email: "kim@example.com", Name: "Kim", Role: lifecycle.RoleAdmin, CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleNode   = api.OrgNode{ID: id.NodeID{UUID: sample(11)}, Name: "Refunds", ParentID: &id.NodeID{UUID: sample(13)},
 		ManagerIDs: []id.UserID{sampleUserID}, CreatedAt: sampleTime, UpdatedAt: sampleTime}
-	sampleAudit = api.AuditEntry{ID: id.AuditID{UUID: sample(12)}, At: sampleTime, Actor: "user:" + sampleUserID.String(), Action: "auth.login",
+	sampleLoginLink = api.LoginLink{URL: "https://agents.example.com/login/AbC…?next=%2Fconsole%2Fapprovals", ExpiresAt: sampleEnd}
+	sampleFound     = []api.Found{{Kind: api.FoundAgent, ID: sampleAgentID.UUID, Title: "Support", Detail: "support"}, {Kind: api.FoundRun, ID: sampleRunID.UUID, Title: "Run", Detail: "succeeded"}}
+	sampleAudit     = api.AuditEntry{ID: id.AuditID{UUID: sample(12)}, At: sampleTime, Actor: "user:" + sampleUserID.String(), Action: "auth.login",
 		Target: api.AuditTarget{Kind: "user", ID: sampleUserID.UUID}, IP: ptr("192.0.2.7"), Detail: api.Value(`{"method":"password"}`)}
 	sampleUsage       = api.UsageGroup{Day: "2026-03-02", Runs: 31, TokensIn: 52_144, TokensOut: 9_310, CostUSD: 0.22346}
 	sampleUsageRecord = api.UsageRecord{ID: id.UsageID{UUID: sample(14)}, At: sampleEnd, Kind: lifecycle.UsageLLM, RunID: &sampleRunID, AgentID: &sampleAgentID,
@@ -26,6 +28,10 @@ func describePeople(t *edge.Table) {
 	edge.Doc[api.OrgNode](t, "A node of the tenant's organisation.")
 	edge.Doc[api.OrgNodeCreate](t, "An org node to create.")
 	edge.Doc[api.OrgNodePatch](t, "A change of an org node; omitted fields stay.")
+	edge.Doc[api.LoginLinkCreate](t, "Where a one-time login link leads.")
+	edge.Doc[api.LoginLink](t, "A link that signs a user in, once.")
+	edge.Doc[api.Found](t, "An object that a search found.")
+	edge.Doc[api.Items[api.Found]](t, "What a search found, the best first.")
 	edge.Doc[api.Login](t, "Credentials for a login.")
 	edge.Doc[api.LoggedIn](t, "The user and tenant of a new session. The session itself is in the cookie.")
 	edge.Doc[api.PasswordChange](t, "A new password.")

@@ -11,10 +11,13 @@ import (
 
 var (
 	sampleServer = api.MCPServer{ID: id.ServerID{UUID: sample(40)}, Slug: "orders", Name: "Orders", Transport: tool.HTTP, Endpoint: "https://tools.example.com/mcp",
-		AuthKind: tool.AuthBearer, Enabled: true, Meta: api.Object(`{"team":"logistics"}`), CreatedAt: sampleTime, UpdatedAt: sampleTime}
+		AuthKind: tool.AuthBearer, Enabled: true, Meta: api.Object(`{"team":"logistics"}`), CreatedAt: sampleTime, UpdatedAt: sampleTime,
+		Health: api.Health{State: api.HealthOK, At: &sampleTime}}
+	sampleListedTool = api.ListedTool{Tool: "orders.orders.refund", Source: tool.MCP, MCPServerID: &sampleServer.ID, Description: "Refunds an order.",
+		InputSchema: api.Value(`{"type":"object"}`), ListedAt: &sampleTime, Access: map[string]api.ToolAccess{sampleAgentID.String(): api.AccessGate}}
 	sampleTested     = api.MCPServerTested{OK: true, Tools: []api.MCPTool{{Name: "orders.read", Description: "Reads an order."}}}
 	sampleConnection = api.Connection{ID: id.ConnectionID{UUID: sample(41)}, MCPServerID: sampleServer.ID, Name: "Warehouse account", HasCredential: true,
-		CredentialMeta: api.Object(`{"account":"warehouse@example.com"}`), CreatedAt: sampleTime, UpdatedAt: sampleTime}
+		CredentialMeta: api.Object(`{"account":"warehouse@example.com"}`), CreatedAt: sampleTime, UpdatedAt: sampleTime, LastUsedAt: &sampleTime}
 	sampleGrant = api.ToolGrant{ID: id.GrantID{UUID: sample(42)}, Source: tool.MCP, MCPServerID: &sampleServer.ID, ToolPattern: "orders.*", Effect: tool.Allow,
 		AgentID: &sampleAgentID, CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	samplePolicy = api.ApprovalPolicy{ID: id.PolicyID{UUID: sample(43)}, Name: "Refunds", ToolPattern: "orders.refund", Risk: lifecycle.RiskHigh,
@@ -38,6 +41,9 @@ var (
 // describeTools adds the descriptions of this section's types.
 func describeTools(t *edge.Table) {
 	edge.Enum(t, api.ToolSources...)
+	edge.Doc[api.Health](t, "How the last exchange with a tool server went.")
+	edge.Doc[api.ListedTool](t, "A tool of the tenant, and what happens when agents call it.")
+	edge.Doc[api.List[api.ListedTool]](t, "A page of tools.")
 	edge.Doc[api.MCPServer](t, "A tool server.")
 	edge.Doc[api.MCPServerCreate](t, "A tool server to create.")
 	edge.Doc[api.MCPServerPatch](t, "A change of a tool server; omitted fields stay.")

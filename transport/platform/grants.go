@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -59,6 +60,9 @@ func (p *Platform) grantRoutes(t *edge.Table) {
 		Example: map[string]any{"tool_pattern": "orders.read"}}, p.updateGrant)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/tool-grants/{id}", ID: "deleteToolGrant", Summary: "Remove a tool grant",
 		Description: "The next call is refused already.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteGrant)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tools", ID: "listTools", Answer: listed(sampleListedTool),
+		Summary:     "List the tenant's tools",
+		Description: "By qualified name, whatever is granted: the tools that enabled servers last listed, those of enabled browser skills, and kb.search. access says what happens when an agent calls one; no server is asked.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listTools)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools", ID: "listAgentTools", Answer: api.All(sampleAgentTools),
 		Summary:     "List what an agent may call now",
 		Description: "For its published version, or the newest if none is published.", Tag: "Agents", Role: lifecycle.RoleMember}, p.agentTools)
@@ -120,6 +124,47 @@ func (p *Platform) deleteGrant(ctx context.Context, c *edge.Caller, in *oneGrant
 		return nil, tx.DeleteGrant(ctx, in.ID)
 	})
 	return removed(ctx, p, access(c), out, err)
+}
+
+type listTools struct {
+	api.Page
+	AgentID []id.AgentID `query:"agent_id" maxItems:"50" doc:"repeat it for several agents, 50 at most: access has an entry for each"`
+}
+
+// verdicts are the words for what happens when an agent calls a tool.
+var verdicts = map[tool.Verdict]api.ToolAccess{tool.Callable: api.AccessAllow, tool.Gated: api.AccessGate, tool.Refused: api.AccessDeny}
+
+func (p *Platform) listTools(ctx context.Context, c *edge.Caller, in *listTools) (*api.List[api.ListedTool], error) {
+	after, err := page[string](in.Page, "tools")
+	if err != nil {
+		return nil, err
+	}
+	found, err := p.Tools.All(ctx, c.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(found, func(a, b tool.Listed) int { return strings.Compare(a.Qualified(), b.Qualified()) })
+	found = slices.CompactFunc(found, func(a, b tool.Listed) bool { return a.Qualified() == b.Qualified() })
+	found = slices.DeleteFunc(found, func(t tool.Listed) bool { return t.Qualified() <= after })
+	found = found[:min(len(found), in.Size()+1)]
+	specs := make([]tool.Spec, len(found))
+	items := make([]api.ListedTool, len(found))
+	for i, t := range found {
+		specs[i] = t.Spec
+		items[i] = api.ListedTool{Tool: t.Qualified(), Source: t.Source, MCPServerID: t.Server, Description: t.Description, InputSchema: api.Value(t.Schema), ListedAt: t.At,
+			Access: map[string]api.ToolAccess{}}
+	}
+	for _, a := range in.AgentID {
+		said, err := p.Tools.Verdicts(ctx, c.Tenant, a, specs)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range said {
+			items[i].Access[a.String()] = verdicts[v]
+		}
+	}
+	l := api.Paged(items, in.Size(), false, "tools", func(t api.ListedTool) any { return t.Tool })
+	return &l, nil
 }
 
 type listAgentTools struct {

@@ -98,6 +98,7 @@ func TestListsHaveASize(t *testing.T) {
 		"listAudit":             {path: "/v1/audit", table: "audit_log", like: "x.action = 'mcp_server.create'", n: 8, set: big("detail")},
 		"listUsageRecords":      {path: "/v1/usage/records", n: 20},
 	}
+	cases["listTools"] = large{path: "/v1/tools", key: "tool"}
 	_, err = w.admin.Exec(t.Context(), "INSERT INTO usage_records (tenant_id, id, at, kind, detail) SELECT $1, gen_random_uuid(), now(), 'llm', json_build_object('text', repeat('x', 300000)) FROM generate_series(1, 20)", w.a.tenant)
 	w.must(err)
 	lists := 0

@@ -15,7 +15,6 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
-	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/password"
@@ -264,6 +263,9 @@ func (p *Platform) html(status int, page string) *edge.RawAnswer {
 // showLink shows the button and changes nothing: software that checks links in messages
 // before they are read opens it too.
 func (p *Platform) showLink(ctx context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
+	if _, err := leadsTo(in); err != nil {
+		return nil, err
+	}
 	k, ok := store.ParseToken(in.Param("token"))
 	if ok {
 		var err error
@@ -284,12 +286,16 @@ func (p *Platform) useLink(ctx context.Context, c *edge.Caller, in *edge.Raw) (*
 	if site := in.Header("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		return p.html(http.StatusForbidden, bluntEnd), nil
 	}
+	next, err := leadsTo(in)
+	if err != nil {
+		return nil, err
+	}
 	k, ok := store.ParseToken(in.Param("token"))
 	if !ok {
 		return p.html(http.StatusUnauthorized, deadPage), nil
 	}
 	var token store.Token
-	err := p.Store.Change(ctx, store.By{Tenant: k.Tenant, Actor: "system", IP: by(c).IP}, func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
+	err = p.Store.Change(ctx, store.By{Tenant: k.Tenant, Actor: "system", IP: by(c).IP}, func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
 		token, ok, err = tx.UseLink(ctx, k, p.Sessions.cfg.Now())
 		return nil, err
 	})
@@ -300,13 +306,23 @@ func (p *Platform) useLink(ctx context.Context, c *edge.Caller, in *edge.Raw) (*
 		return p.html(http.StatusUnauthorized, deadPage), nil
 	}
 	a := p.html(http.StatusSeeOther, "")
-	// The location is relative: the browser keeps the cookie for the host name under which
+	// The location names no host: the browser keeps the cookie for the host name under which
 	// the link was opened.
-	a.Headers = append(a.Headers, edge.Header{Name: "Location", Value: signedInPath}, edge.Header{Name: "Set-Cookie", Value: p.cookie(token.Text())})
+	a.Headers = append(a.Headers, edge.Header{Name: "Location", Value: next}, edge.Header{Name: "Set-Cookie", Value: p.cookie(token.Text())})
 	return a, nil
 }
 
-// signedInPath is where a login link redirects to, relative to the link's path.
+// leadsTo returns where a login link redirects to: the path of its next, or the console's first
+// page. The form of the link's page sends the query along.
+func leadsTo(in *edge.Raw) (string, error) {
+	if !in.Values().Has("next") {
+		return api.Home, nil
+	}
+	next := in.Values().Get("next")
+	return next, api.CheckNext(next)
+}
+
+// signedInPath is the page of the signed-in user, beside the login links.
 const signedInPath = "done"
 
 // maxShown limits how many approvals the page after a login lists.
@@ -342,9 +358,8 @@ func (p *Platform) showSignedIn(ctx context.Context, c *edge.Caller, in *edge.Ra
 	if err != nil {
 		return nil, err
 	}
-	pending := lifecycle.ApprovalPending
 	bound := store.Bound{Bytes: api.MaxListBytes}
-	waiting, err := v.Bounded(&bound).Approvals(ctx, approver, store.ApprovalFilter{Status: &pending}, id.ApprovalID{}, maxShown+1)
+	waiting, err := v.Bounded(&bound).Approvals(ctx, approver, store.ApprovalFilter{Statuses: []lifecycle.ApprovalStatus{lifecycle.ApprovalPending}}, store.ApprovalAt{}, maxShown+1)
 	if err != nil {
 		return nil, err
 	}

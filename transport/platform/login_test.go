@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/password"
@@ -435,7 +436,7 @@ func TestLoginLinks(t *testing.T) {
 			defer mu.Unlock()
 			switch got.status {
 			case 303:
-				if to := got.header.Get("Location"); to != "done" {
+				if to := got.header.Get("Location"); to != api.Home {
 					t.Errorf("led to %s", to)
 				}
 				cookies = append(cookies, cookieOf(got))

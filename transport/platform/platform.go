@@ -63,6 +63,11 @@ type Tools interface {
 	// Explain returns what decides when this agent calls the named tool. The name may be
 	// qualified or bare.
 	Explain(ctx context.Context, t id.TenantID, a id.AgentID, name string) (*tool.Explanation, error)
+	// All returns every tool of the tenant, whatever is granted, as it was last listed.
+	All(ctx context.Context, t id.TenantID) ([]tool.Listed, error)
+	// Verdicts returns what happens when an agent calls each of these tools, by the grants and
+	// policies of now. An unknown agent is NOT_FOUND.
+	Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, specs []tool.Spec) ([]tool.Verdict, error)
 	// Known reports for each token of a message's tools whether it matches a tool of the
 	// tenant, regardless of grants.
 	Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error)
@@ -229,6 +234,10 @@ func (p *Platform) Register(t *edge.Table) {
 	edge.Enum(t, lifecycle.ApproverRoles...)
 	edge.Enum(t, lifecycle.ApprovalStatuses...)
 	edge.Enum(t, lifecycle.Risks...)
+	edge.Enum(t, api.EffectStates...)
+	edge.Enum(t, api.HealthStates...)
+	edge.Enum(t, api.FoundKinds...)
+	edge.Enum(t, api.ToolAccesses...)
 	edge.Enum(t, tool.Sources...)
 	edge.Enum(t, tool.Effects...)
 	edge.Enum(t, tool.Transports...)
@@ -259,6 +268,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.nodeRoutes(t)
 	p.auditRoutes(t)
 	p.usageRoutes(t)
+	p.searchRoutes(t)
 }
 
 // Tags are the sections of the OpenAPI document, in its order.

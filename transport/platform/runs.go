@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -21,10 +22,39 @@ type startRun struct {
 
 type listRuns struct {
 	api.Page
-	AgentID    *id.AgentID          `query:"agent_id"`
-	WorkflowID *id.WorkflowID       `query:"workflow_id"`
-	Status     *lifecycle.RunStatus `query:"status"`
+	AgentID    *id.AgentID           `query:"agent_id"`
+	WorkflowID *id.WorkflowID        `query:"workflow_id"`
+	Status     []lifecycle.RunStatus `query:"status" maxItems:"7" doc:"repeat it for runs of several statuses"`
+	Origin     *lifecycle.OriginKind `query:"origin" doc:"the kind of what started the run"`
+	EndUserID  *id.EndUserID         `query:"end_user_id"`
+	ThreadID   *id.ThreadID          `query:"thread_id" doc:"none of a deleted thread"`
+	Parent     *string               `query:"parent_run_id" maxLength:"36" doc:"children of this run; none: runs without a parent"`
+	Code       *string               `query:"code" minLength:"1" maxLength:"64" doc:"error.code of the run"`
+	Since      *time.Time            `query:"since" doc:"created at this time or later"`
+	Until      *time.Time            `query:"until" doc:"created before this time"`
+	View       string                `query:"view" enum:"summary" doc:"without input and output, with the first 200 characters of what was asked"`
 }
+
+// filter returns the filter that the query asks for.
+func (in *listRuns) filter() (store.RunFilter, error) {
+	f := store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Statuses: in.Status, Origin: in.Origin, EndUser: in.EndUserID, Thread: in.ThreadID,
+		Code: in.Code, Since: in.Since, Until: in.Until, Summary: in.View == summary}
+	switch {
+	case in.Parent == nil:
+	case *in.Parent == "none":
+		f.TopLevel = true
+	default:
+		parent, err := id.Parse(*in.Parent)
+		if err != nil {
+			return f, problem.Invalid("parent_run_id", "expected a UUID or none")
+		}
+		f.Parent = &id.RunID{UUID: parent}
+	}
+	return f, nil
+}
+
+// summary is the value of view that leaves contents out.
+const summary = "summary"
 
 type oneRun struct {
 	ID id.RunID `path:"id"`
@@ -33,6 +63,12 @@ type oneRun struct {
 type readRun struct {
 	ID     id.RunID `path:"id"`
 	Cursor string   `query:"cursor" maxLength:"512" doc:"next_cursor of the answer before: the steps go on behind it"`
+	View   string   `query:"view" enum:"summary" doc:"run and steps without input and output; the run with the first 200 characters of what was asked"`
+}
+
+type oneStep struct {
+	ID  id.RunID `path:"id"`
+	Idx int      `path:"idx" minimum:"0" maximum:"2147483647"`
 }
 
 type listArtifacts struct {
@@ -59,9 +95,13 @@ func (p *Platform) runRoutes(t *edge.Table) {
 		Description: "Without a thread. The agent reads its prompt from a bare string, { text } or { input }.", Tag: "Agents", Role: lifecycle.RoleMember,
 		Status: 202, Idempotent: true, Codes: []problem.Code{problem.CodeAgentNotPublished}, Example: map[string]any{"input": "Sum up our returns policy."}}, p.startRun)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs", ID: "listRuns", Answer: listed(sampleRun),
-		Summary: "List runs", Tag: tag, Role: lifecycle.RoleMember}, p.listRuns)
+		Summary:     "List runs",
+		Description: "All filters that are given must fit. Runs of deleted threads are found by every filter but thread_id.", Tag: tag, Role: lifecycle.RoleMember}, p.listRuns)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}", ID: "getRun", Answer: api.RunAnswer{Run: &sampleRun, Steps: []api.Step{sampleStep}},
 		Summary: "Read a run and its steps", Description: "Steps beyond 4 MiB of JSON are left out; next_cursor then leads to them.", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}/steps/{idx}", ID: "getStep", Answer: api.StepAnswer{Step: sampleStep},
+		Summary:     "Read a step of a run",
+		Description: "With its input and output. The output of a tool is kept up to 256 KiB.", Tag: tag, Role: lifecycle.RoleMember}, p.getStep)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/runs/{id}/cancel", ID: "cancelRun", Answer: api.RunStatus{RunID: sampleRunID, Status: lifecycle.RunCancelled},
 		Summary:     "Cancel a run",
 		Description: "Returns the run's status now; for a run that had already ended, its final status.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.cancelRun)
@@ -107,7 +147,10 @@ func (p *Platform) start(ctx context.Context, c *edge.Caller, agent id.AgentID, 
 }
 
 func (p *Platform) listRuns(ctx context.Context, c *edge.Caller, in *listRuns) (*api.List[api.Run], error) {
-	f := store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Status: in.Status}
+	f, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
 	return list(ctx, p.Store.View(c.Tenant), in.Page, "runs", func(v store.View, ctx context.Context, at id.RunID, limit int) ([]api.Run, error) {
 		return v.Runs(ctx, f, at, limit)
 	}, func(r api.Run) id.RunID { return r.ID })
@@ -119,7 +162,7 @@ func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *readRun) (*ap
 		return nil, err
 	}
 	bound := store.Bound{Bytes: api.MaxListBytes}
-	run, steps, err := p.Store.View(c.Tenant).Bounded(&bound).RunAndSteps(ctx, in.ID, after)
+	run, steps, err := p.Store.View(c.Tenant).Bounded(&bound).RunAndSteps(ctx, in.ID, after, in.View == summary)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +171,14 @@ func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *readRun) (*ap
 		out.CutSteps()
 	}
 	return out, nil
+}
+
+func (p *Platform) getStep(ctx context.Context, c *edge.Caller, in *oneStep) (*api.StepAnswer, error) {
+	step, err := p.Store.View(c.Tenant).Step(ctx, in.ID, in.Idx)
+	if err != nil {
+		return nil, err
+	}
+	return &api.StepAnswer{Step: *step}, nil
 }
 
 func (p *Platform) listArtifacts(ctx context.Context, c *edge.Caller, in *listArtifacts) (*api.Whole[api.Artifact], error) {

@@ -42,6 +42,8 @@ func (l *lines) String() string {
 type tools struct {
 	mu        sync.Mutex // guards the fields below
 	offers    []tool.Offer
+	listed    []tool.Listed
+	agents    []id.AgentID // those that Verdicts knows; nil: all
 	explained *tool.Explanation
 	specs     []tool.Spec
 	fail      error
@@ -58,6 +60,29 @@ func (f *tools) Offered(context.Context, id.TenantID, id.AgentID) ([]tool.Offer,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.offers, f.fail
+}
+
+func (f *tools) All(context.Context, id.TenantID) ([]tool.Listed, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := slices.Clone(f.listed)
+	for _, o := range f.offers {
+		out = append(out, tool.Listed{Spec: o.Spec})
+	}
+	return out, f.fail
+}
+
+func (f *tools) Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, specs []tool.Spec) ([]tool.Verdict, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]tool.Verdict, len(specs))
+	for i := range out {
+		out[i] = []tool.Verdict{tool.Callable, tool.Gated, tool.Refused}[i%3]
+	}
+	if f.agents != nil && !slices.Contains(f.agents, a) {
+		return nil, problem.NotFound("agent")
+	}
+	return out, f.fail
 }
 
 func (f *tools) Explain(_ context.Context, _ id.TenantID, _ id.AgentID, name string) (*tool.Explanation, error) {

@@ -23,6 +23,11 @@ type patchUser struct {
 	Body api.UserPatch
 }
 
+type createLink struct {
+	ID   id.UserID           `path:"id"`
+	Body api.LoginLinkCreate `required:"false"`
+}
+
 type createNode struct{ Body api.OrgNodeCreate }
 
 type oneNode struct {
@@ -58,6 +63,29 @@ func (p *Platform) userRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/users/{id}", ID: "deleteUser", Summary: "Remove a user",
 		Description: "Ends the user's sessions at once. Only an owner removes an owner, and never the last one.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Codes: []problem.Code{problem.CodeLastOwner}}, p.deleteUser)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/users/{id}/login-link", ID: "createLoginLink", Answer: sampleLoginLink,
+		Summary: "Make a one-time login link of a user",
+		Description: "Whoever opens it within 15 minutes and presses its button is signed in as the user, once. For sessions: a key is FORBIDDEN. An admin makes links of members, an owner of everybody. " +
+			"It ends when the user's password or role changes. next is a path of the console to which it leads.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"next": "/console/approvals/" + sampleApprovalID.String()}}, p.createLink)
+}
+
+func (p *Platform) createLink(ctx context.Context, c *edge.Caller, in *createLink) (*api.LoginLink, error) {
+	if c.User.IsZero() {
+		return nil, problem.New(problem.CodeForbidden, "Login links of people are made by people: this is for console sessions, not for keys.")
+	}
+	if in.Body.Next != "" {
+		if err := api.CheckNext(in.Body.Next); err != nil {
+			return nil, err
+		}
+	}
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.LoginLink, error) {
+		token, expires, err := tx.CreateLinkFor(ctx, in.ID, c.Role)
+		if err != nil {
+			return nil, err
+		}
+		return &api.LoginLink{URL: store.LinkURL(p.PublicURL, token, in.Body.Next), ExpiresAt: expires}, nil
+	})
 }
 
 func (p *Platform) listUsers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.User], error) {

@@ -174,7 +174,7 @@ func (a *actors) speaks(ctx context.Context, t id.TenantID, thread id.UUID) erro
 type streams struct{ store *store.Store }
 
 func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
-	if _, _, err := s.store.View(t).RunAndSteps(ctx, run, -1); err != nil {
+	if _, _, err := s.store.View(t).RunAndSteps(ctx, run, -1, false); err != nil {
 		return nil, err
 	}
 	return &oneFrame{event.Failed(9, "CURSOR", fmt.Sprintf("%+v", from))}, nil

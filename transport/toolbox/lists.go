@@ -255,6 +255,7 @@ func (b *Toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 	if ctx.Err() != nil {
 		return nil
 	}
+	b.note(&target, err)
 	suspended := errors.Is(err, egress.ErrSuspended) // then it is not the server that is down
 	b.Log.Warn().Err(err).Stringer("tenant", t).Stringer("server", target.Server).Msg("tool server cannot be listed")
 	last, err := b.Tables.View(t).LastTools(ctx)
@@ -282,10 +283,28 @@ func (b *Toolbox) forgetDowntime(s id.ServerID) {
 	maps.DeleteFunc(b.down, func(l listedAs, _ downtime) bool { return l.server == s })
 }
 
+// note notes how an exchange with a server went. One that was cancelled says nothing of it.
+func (b *Toolbox) note(t *mcp.Target, err error) {
+	x := store.Exchange{Tenant: t.Tenant, Server: t.Server, Connection: t.Connection, Version: t.Version}
+	var e *mcp.Error
+	switch {
+	case err == nil:
+	case !errors.As(err, &e), e.Kind == mcp.Cancelled:
+		return
+	case e.Kind == mcp.UnknownTool: // the server answered
+	case e.Kind == mcp.NoCredential:
+		x.Server, x.Error = id.ServerID{}, sentence(e.Message)
+	default:
+		x.Error = sentence(e.Message)
+	}
+	b.Note(x)
+}
+
 // remember keeps a list that a server has given, for when it is down. The
 // gateway hands the same list out until it asks again.
 func (b *Toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec) {
 	if len(specs) == 0 {
+		b.note(t, nil)
 		return
 	}
 	b.mu.Lock()
@@ -299,6 +318,7 @@ func (b *Toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec
 	if known {
 		return
 	}
+	b.note(t, nil)
 	if err := b.Tables.SaveTools(ctx, t.Tenant, t.Server, specs); err != nil {
 		b.Log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("server", t.Server).Msg("the list of tools cannot be kept")
 	}

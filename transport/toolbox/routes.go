@@ -12,6 +12,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -88,6 +89,57 @@ func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	return tool.Explain(v.access, m, tool.Options{}, v.specs, name), nil
 }
 
+// All implements platform.Tools: the last known lists of the enabled servers, the enabled browser
+// skills, and the builtin tools.
+func (b *Toolbox) All(ctx context.Context, t id.TenantID) ([]tool.Listed, error) {
+	v := b.Tables.View(t)
+	out, err := v.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, tool.Listed{Spec: tool.KBSearchSpec(nil)})
+	known, err := v.SkillTools(ctx)
+	if err != nil || len(known) == 0 {
+		return out, err
+	}
+	var slugs []string
+	for _, s := range known {
+		if !slices.Contains(slugs, s.Owner) {
+			slugs = append(slugs, s.Owner)
+		}
+	}
+	skills, err := v.SkillsOf(ctx, slugs)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range skills {
+		for _, spec := range skill.Tools(s.ID, s.Slug, s.Description, s.Definition, s.Policy) {
+			out = append(out, tool.Listed{Spec: spec})
+		}
+	}
+	return out, nil
+}
+
+// Verdicts implements platform.Tools. No server is asked: names decide.
+func (b *Toolbox) Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, specs []tool.Spec) ([]tool.Verdict, error) {
+	m, err := b.manifest(ctx, t, a)
+	if err != nil {
+		return nil, err
+	}
+	access, err := b.reads.get(ctx, owner{t, a.UUID}, func(ctx context.Context) (*tool.Access, error) { return b.Tables.View(t).Access(ctx, a) })
+	if err != nil {
+		return nil, err
+	}
+	if access == nil { // the agent is gone: nothing is granted to it
+		access = &tool.Access{Agent: a}
+	}
+	out := make([]tool.Verdict, len(specs))
+	for i, s := range specs {
+		out[i] = tool.Resolve(access, m, tool.Options{}, s).Verdict
+	}
+	return out, nil
+}
+
 // Known implements platform.Tools: the last known lists first, then, where a
 // token matches none of them, what the servers offer now.
 func (b *Toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error) {
@@ -153,6 +205,9 @@ func (b *Toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.
 	}
 	target := b.target(t, server(row), c)
 	specs, err := b.Gateway.Fresh(ctx, target)
+	if err != nil {
+		b.note(&target, err)
+	}
 	var e *mcp.Error
 	if errors.As(err, &e) {
 		return nil, unreachable(e.Message)

@@ -40,7 +40,9 @@ type Config struct {
 	Searcher  Searcher            // nil: knowledge bases are not searched here
 	Timeout   time.Duration       // of one call, but not of one of a browser skill
 	Skills    *Skills             // nil: browser skills are not run here
-	Log       zerolog.Logger
+	// Note notes how an exchange with a tool server went; nil: nothing does. It must not block.
+	Note func(store.Exchange)
+	Log  zerolog.Logger
 }
 
 // Toolbox implements run.Tools for runs and platform.Tools for the routes. Access is
@@ -59,11 +61,14 @@ const (
 	// maxAnswer is what a model gets of one answer, maxShownAnswer what its step
 	// shows.
 	maxAnswer      = 1 << 20
-	maxShownAnswer = 64 << 10
+	maxShownAnswer = 256 << 10
 )
 
 // New returns a Toolbox that has read nothing yet.
 func New(c Config) *Toolbox {
+	if c.Note == nil {
+		c.Note = func(store.Exchange) {}
+	}
 	return &Toolbox{Config: c, reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}}
 }
 
@@ -270,6 +275,7 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 		return tool.FailedResult(tool.ErrToolFailed, "The tool server is gone. Nothing was run."), nil
 	}
 	answer, failed := b.Gateway.Call(ctx, target, o.Name, p.Args)
+	b.note(&target, failed)
 	out := outcome(answer)
 	if failed != nil {
 		out = failedCall(failed)

@@ -1,12 +1,12 @@
 -- name: connections
-SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at FROM connections
+SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at, last_used_at, last_error FROM connections
 WHERE tenant_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
 
 -- name: connection
-SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at FROM connections WHERE tenant_id = $1 AND id = $2
+SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at, last_used_at, last_error FROM connections WHERE tenant_id = $1 AND id = $2
 
 -- name: connection_lock
-SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at FROM connections WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at, last_used_at, last_error FROM connections WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 
 -- name: connection_sealed
 SELECT c.id, c.mcp_server_id AS server, s.transport, s.endpoint, c.credentials, c.updated_at
@@ -20,16 +20,16 @@ SELECT id FROM (
 
 -- name: connection_insert
 INSERT INTO connections (tenant_id, id, mcp_server_id, name, credentials, credential_meta, node_id) VALUES ($1, $2, $3, $4, $5, $6, $7)
-RETURNING id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at
+RETURNING id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at, last_used_at, last_error
 
 -- name: connection_update
-UPDATE connections SET name = $3, credentials = coalesce($4, credentials), credential_meta = $5, node_id = $6, updated_at = now()
+UPDATE connections SET name = $3, credentials = coalesce($4, credentials), credential_meta = $5, node_id = $6, updated_at = now(), last_error = CASE WHEN $4::bytea IS NULL THEN last_error END
 WHERE tenant_id = $1 AND id = $2
-RETURNING id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at
+RETURNING id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at, last_used_at, last_error
 
 -- name: connection_delete
 DELETE FROM connections WHERE tenant_id = $1 AND id = $2
 
 -- The empty value means no credential.
 -- name: connections_empty
-UPDATE connections SET credentials = '', updated_at = now() WHERE tenant_id = $1 AND mcp_server_id = $2 AND credentials <> ''
+UPDATE connections SET credentials = '', updated_at = now(), last_error = NULL WHERE tenant_id = $1 AND mcp_server_id = $2 AND credentials <> ''
