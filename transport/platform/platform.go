@@ -91,14 +91,16 @@ type Logins interface {
 }
 
 // Config holds the dependencies of the routes. Everything but Provides, Revoker, Valid,
-// Versions, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, SkillRuns,
+// Versions, Feed, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, SkillRuns,
 // Recorder and Wake is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
 	Actors  Actors
 	Streams Streams
-	Files   Files
+	// Feed opens the feeds of tenants; nil: there are none.
+	Feed  Feed
+	Files Files
 	URLs    URLGuard
 	Tools   Tools
 	Logins  Logins
@@ -234,6 +236,7 @@ func (p *Platform) Register(t *edge.Table) {
 	edge.Enum(t, tool.Transports...)
 	edge.Enum(t, tool.AuthKinds...)
 	describe(t)
+	describeFeed(t)
 	p.tenantRoutes(t)
 	p.keyRoutes(t)
 	p.agentRoutes(t)
@@ -259,6 +262,8 @@ func (p *Platform) Register(t *edge.Table) {
 	p.nodeRoutes(t)
 	p.auditRoutes(t)
 	p.usageRoutes(t)
+	p.overviewRoutes(t)
+	p.feedRoutes(t)
 }
 
 // Tags are the sections of the OpenAPI document, in its order.
@@ -284,6 +289,7 @@ var Tags = []edge.Tag{
 	{Name: "Users", Description: "The people of a tenant."},
 	{Name: "Org nodes", Description: "The tenant's organisation, as a tree with managers."},
 	{Name: "Audit and usage", Description: "The audit log, and the cost of runs."},
+	{Name: overviewTag, Description: "What changes, what happens now, and figures for charts."},
 }
 
 // ForgetAgent drops an agent's cached version: its next run looks up the published one.
