@@ -11,5 +11,5 @@
 // Times are histograms with buckets that grow by a tenth: a percentile is right within 5 %.
 //
 // Order: one fold at a time in the cluster, under the lock of the mark's row. Limits: a fold
-// takes up to maxFold tallies and rests at least ten times as long as it took. Loss: none.
+// takes up to maxFold tallies and rests at least as long as it took. Loss: none.
 package rollup

@@ -25,7 +25,7 @@ var files embed.FS
 var queries = pg.Queries(files)
 
 const (
-	maxFold     = 20_000 // tallies of one fold
+	maxFold     = 5_000 // tallies of one fold
 	foldTimeout = 30 * time.Second
 )
 
@@ -109,7 +109,7 @@ func (f *Folder) loop(ctx context.Context) {
 		if n >= f.cfg.most/2 {
 			rest = 0 // more wait
 		}
-		next.Reset(max(rest, 10*time.Since(began)))
+		next.Reset(max(rest, time.Since(began)))
 	}
 }
 
@@ -202,7 +202,7 @@ func (f *Folder) fold(ctx context.Context, tx pgx.Tx) (int, error) {
 func count(sums map[key]*Sums, k key, t *Tally) {
 	s := sums[k]
 	if s == nil {
-		s = NewSums()
+		s = &Sums{}
 		sums[k] = s
 	}
 	s.Count(t)

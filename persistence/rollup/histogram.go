@@ -3,7 +3,6 @@ package rollup
 import (
 	"encoding/binary"
 	"errors"
-	"maps"
 	"math"
 	"slices"
 )
@@ -14,12 +13,19 @@ const growth = 1.1
 // maxBucket begins at about 150 days.
 const maxBucket = 245
 
-// Histogram counts durations in milliseconds. Bucket 0 counts zero; bucket b counts values
-// from growth^(b-1) up to growth^b.
-type Histogram map[int]uint64
+// Histogram counts durations in milliseconds, by bucket. Bucket 0 counts zero; bucket b counts
+// values from growth^(b-1) up to growth^b.
+type Histogram []uint64
 
 // Add counts one duration.
-func (h Histogram) Add(ms int64) { h[bucket(ms)]++ }
+func (h *Histogram) Add(ms int64) { h.count(bucket(ms), 1) }
+
+func (h *Histogram) count(b int, n uint64) {
+	if b >= len(*h) {
+		*h = slices.Grow(*h, b+1-len(*h))[:b+1] // Grow leaves zeroes behind the length of a slice that is never cut
+	}
+	(*h)[b] += n
+}
 
 func bucket(ms int64) int {
 	if ms <= 0 {
@@ -34,13 +40,6 @@ func middle(b int) float64 {
 		return 0
 	}
 	return math.Pow(growth, float64(b)-0.5)
-}
-
-// Merge adds the counts of another histogram.
-func (h Histogram) Merge(other Histogram) {
-	for b, n := range other {
-		h[b] += n
-	}
 }
 
 // Count returns how many durations were added.
@@ -59,11 +58,11 @@ func (h Histogram) Percentile(p float64) float64 {
 		return 0
 	}
 	want := max(uint64(math.Ceil(p*float64(n))), 1)
-	for _, b := range slices.Sorted(maps.Keys(h)) {
-		if h[b] >= want {
+	for b, n := range h {
+		if n >= want {
 			return middle(b)
 		}
-		want -= h[b]
+		want -= n
 	}
 	panic("rollup: the counts of a histogram changed")
 }
@@ -73,10 +72,12 @@ func (h Histogram) Percentile(p float64) float64 {
 func (h Histogram) Encode() []byte {
 	out := []byte{}
 	before := 0
-	for _, b := range slices.Sorted(maps.Keys(h)) {
-		out = binary.AppendUvarint(out, uint64(b-before))
-		out = binary.AppendUvarint(out, h[b])
-		before = b
+	for b, n := range h {
+		if n > 0 {
+			out = binary.AppendUvarint(out, uint64(b-before))
+			out = binary.AppendUvarint(out, n)
+			before = b
+		}
 	}
 	return out
 }
@@ -84,7 +85,7 @@ func (h Histogram) Encode() []byte {
 var errDamaged = errors.New("rollup: a histogram is damaged")
 
 // MergeEncoded adds the counts of a column's value.
-func (h Histogram) MergeEncoded(b []byte) error {
+func (h *Histogram) MergeEncoded(b []byte) error {
 	at := uint64(0)
 	for len(b) > 0 {
 		step, n := binary.Uvarint(b)
@@ -99,7 +100,7 @@ func (h Histogram) MergeEncoded(b []byte) error {
 		if at += step; at > maxBucket || step > maxBucket {
 			return errDamaged
 		}
-		h[int(at)] += count
+		h.count(int(at), count)
 	}
 	return nil
 }

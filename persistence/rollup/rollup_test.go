@@ -128,7 +128,7 @@ func (w *world) agrees() {
 	_, err = pgx.ForEachRow(rows, []any{&k.tenant, &k.agent, &k.minutes, &k.at, &s.Succeeded, &s.Failed, &s.Cancelled, &s.Requested, &s.Decided, &s.Expired, &s.Delivered, &s.Undelivered,
 		&s.TokensIn, &s.TokensOut, &s.CostUSD, &h[0], &h[1], &h[2]}, func() error {
 		n := s
-		n.Duration, n.FirstToken, n.Decision = Histogram{}, Histogram{}, Histogram{}
+		n.Duration, n.FirstToken, n.Decision = nil, nil, nil
 		k.at = k.at.UTC()
 		got[k] = &n
 		return errors.Join(n.Duration.MergeEncoded(h[0]), n.FirstToken.MergeEncoded(h[1]), n.Decision.MergeEncoded(h[2]))
@@ -287,7 +287,7 @@ func TestPercentiles(t *testing.T) {
 		t.Errorf("%v: %v is read as %v", err, h, back)
 	}
 	for _, bad := range [][]byte{{1}, {1, 0x80}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 1}, {246, 1, 1}} {
-		if err := (Histogram{}).MergeEncoded(bad); err == nil {
+		if err := new(Histogram).MergeEncoded(bad); err == nil {
 			t.Errorf("%v is read", bad)
 		}
 	}

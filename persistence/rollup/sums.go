@@ -34,11 +34,6 @@ type Sums struct {
 	Duration, FirstToken, Decision Histogram // in milliseconds
 }
 
-// NewSums returns sums of nothing.
-func NewSums() *Sums {
-	return &Sums{Duration: Histogram{}, FirstToken: Histogram{}, Decision: Histogram{}}
-}
-
 // Count adds a tally.
 func (s *Sums) Count(t *Tally) {
 	switch t.What {

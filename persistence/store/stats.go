@@ -42,7 +42,7 @@ type statRow struct {
 func (v View) Stats(ctx context.Context, bounds []time.Time, agent *id.AgentID) ([]api.Stat, error) {
 	periods := make([]*rollup.Sums, len(bounds)-1)
 	for i := range periods {
-		periods[i] = rollup.NewSums()
+		periods[i] = &rollup.Sums{}
 	}
 	if len(periods) == 0 {
 		return []api.Stat{}, nil
@@ -172,7 +172,7 @@ func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Over
 		pending                    []int64
 		sources, endpoints, firing []attentionRow
 		agents                     []agentDay
-		day                        = rollup.NewSums()
+		day                        = &rollup.Sums{}
 		fresh                      = map[id.AgentID]*agentDay{}
 	)
 	if by.Nodes == nil {
