@@ -161,6 +161,12 @@ type world struct {
 	tenant id.TenantID
 }
 
+// rest waits, and for what is under way then.
+func rest(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // bubble runs f in a cluster of n boards.
 func bubble(t *testing.T, n int, f func(w *world)) {
 	t.Parallel()
@@ -245,7 +251,7 @@ func TestAChangeReachesEveryNode(t *testing.T) {
 			b.Note(w.tenant, msg.Change{Kind: msg.ChangedDelivery, ID: id.NewAnywhere()})
 			b.Note(w.tenant, msg.Change{Kind: "message", ID: id.NewAnywhere()})
 			b.Note(id.TenantID{UUID: id.NewAnywhere()}, run())
-			time.Sleep(time.Second)
+			rest(time.Second)
 			for j, c := range conns {
 				if n := c.types(); n[event.RunChanged] != 1 || n[event.ApprovalChanged] != 1 || n[event.ResourceChanged] != 1 || len(n) != 3 {
 					t.Errorf("node %d got %v of node %d", j, n, i)
@@ -256,7 +262,7 @@ func TestAChangeReachesEveryNode(t *testing.T) {
 			r.Gone()
 			r.Gone()
 		}
-		time.Sleep(watchLife)
+		rest(watchLife)
 		synctest.Wait()
 		for _, b := range w.boards {
 			if b.Wanted(w.tenant) {
@@ -273,12 +279,12 @@ func TestATenantWithoutReadersCostsNothing(t *testing.T) {
 		w.tenant = id.TenantID{UUID: id.NewAnywhere()}
 		r, c := w.open(w.boards[0], lifecycle.RoleOwner, All)
 		defer r.Gone()
-		time.Sleep(time.Second)
+		rest(time.Second)
 		before := w.net.calls
 		for _, b := range w.boards {
 			b.Note(other, run())
 		}
-		time.Sleep(watchEvery / 2)
+		rest(watchEvery / 2)
 		if w.rows.reads != 0 || w.net.calls > before+1 { // one renewal
 			t.Errorf("%d reads, %d calls", w.rows.reads, w.net.calls-before)
 		}
@@ -295,9 +301,9 @@ func TestAnObjectIsNamedOncePer250ms(t *testing.T) {
 		for range 100 { // two seconds
 			w.boards[1].Note(w.tenant, one)
 			w.boards[0].Note(w.tenant, one)
-			time.Sleep(20 * time.Millisecond)
+			rest(20 * time.Millisecond)
 		}
-		time.Sleep(time.Second)
+		rest(time.Second)
 		got := c.took()[1:]
 		if len(got) < 7 || len(got) > 10 {
 			t.Errorf("%d frames in two seconds", len(got))
@@ -338,11 +344,11 @@ func TestBeyondFiftyASecondIsLost(t *testing.T) {
 						w.boards[1].Note(w.tenant, run())
 						all++
 					}
-					time.Sleep(100 * time.Millisecond)
+					rest(100 * time.Millisecond)
 				}
 				over := time.Since(start)
 				w.boards[1].Note(w.tenant, msg.Change{Kind: msg.ChangedApproval, ID: id.NewAnywhere()})
-				time.Sleep(time.Second)
+				rest(time.Second)
 				got := conn.took()[1:]
 				named, lost, approvals := 0, 0, 0
 				var times []time.Duration
@@ -402,7 +408,7 @@ func TestRoles(t *testing.T) {
 		}
 		for i, kind := range kinds {
 			w.boards[0].Note(w.tenant, msg.Change{Kind: kind, ID: id.NewAnywhere()})
-			time.Sleep(time.Second)
+			rest(time.Second)
 			for j, c := range conns {
 				want := i < forAll || j > 0
 				if n := c.types(); (n[event.ResourceChanged] == 1) != want {
@@ -414,7 +420,7 @@ func TestRoles(t *testing.T) {
 			a := id.NewAnywhere()
 			w.rows.roles[a] = role
 			w.boards[0].Note(w.tenant, msg.Change{Kind: msg.ChangedApproval, ID: a})
-			time.Sleep(time.Second)
+			rest(time.Second)
 			for j, c := range conns {
 				sees := want <= []int{0, 2, 3}[j]
 				if n := c.types(); (n[event.ApprovalChanged] == 1) != sees {
@@ -439,7 +445,7 @@ func TestTopics(t *testing.T) {
 		for _, kind := range []string{msg.ChangedRun, msg.ChangedApproval, "agent"} {
 			w.boards[0].Note(w.tenant, msg.Change{Kind: kind, ID: id.NewAnywhere()})
 		}
-		time.Sleep(time.Second)
+		rest(time.Second)
 		if w.rows.reads != 1 {
 			t.Errorf("%d reads for 7 readers", w.rows.reads)
 		}
@@ -455,7 +461,7 @@ func TestTopics(t *testing.T) {
 		for range 200 {
 			w.boards[0].Note(w.tenant, run())
 		}
-		time.Sleep(time.Second)
+		rest(time.Second)
 		for set, c := range conns {
 			if n := c.types(); (n[event.FeedLost] > 0) != (set&Runs != 0) {
 				t.Errorf("readers of %v get %v", set.names(), n)
@@ -487,31 +493,31 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 		}
 		set := func(cut bool) { w.net.mu.Lock(); w.net.cut[far] = cut; w.net.mu.Unlock() }
 		set(true)
-		time.Sleep(watchEvery + callTimeout + spacing)
+		rest(watchEvery + callTimeout + spacing)
 		w.want(c, map[event.Type]int{event.FeedLost: 1})
 		w.boards[1].Note(w.tenant, run())
-		time.Sleep(3 * pollEvery)
+		rest(3 * pollEvery)
 		if n := c.types()[event.FeedLost]; n < 2 || n > 4 {
 			t.Errorf("%d times lost in 15 s", n)
 		}
 		// A reader that connects now is told at once that it may miss changes.
 		late, lateConn := w.open(w.boards[0], lifecycle.RoleOwner, Runs)
 		defer late.Gone()
-		time.Sleep(time.Second)
+		rest(time.Second)
 		got := lateConn.took()
 		if len(got) != 2 || got[0].typ != event.FeedReady || got[1].typ != event.FeedLost || got[1].topics != event.TopicRuns {
 			t.Errorf("%v", got)
 		}
 		c.took()
 		set(false)
-		time.Sleep(2 * time.Second)
+		rest(2 * time.Second)
 		if n := c.types()[event.FeedLost]; n == 0 {
 			t.Error("the node answers again, and its changes stay unknown")
 		}
 		w.boards[1].Note(w.tenant, run())
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.RunChanged: 1})
-		time.Sleep(2 * pollEvery)
+		rest(2 * pollEvery)
 		w.want(c, map[event.Type]int{})
 	})
 }
@@ -521,14 +527,14 @@ func TestMembersComeAndGo(t *testing.T) {
 	bubble(t, 2, func(w *world) {
 		r, c := w.open(w.boards[0], lifecycle.RoleOwner, All)
 		defer r.Gone()
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.FeedReady: 1})
 		third := w.join()
 		w.know()
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.FeedLost: 1})
 		third.Note(w.tenant, run())
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.RunChanged: 1})
 		w.net.mu.Lock()
 		for m, b := range w.net.boards {
@@ -538,9 +544,9 @@ func TestMembersComeAndGo(t *testing.T) {
 		}
 		w.net.mu.Unlock()
 		w.know()
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.FeedLost: 1})
-		time.Sleep(2 * pollEvery)
+		rest(2 * pollEvery)
 		w.want(c, map[event.Type]int{})
 	})
 }
@@ -553,14 +559,14 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		w.rows.fail = errors.New("no database")
 		w.boards[0].Note(w.tenant, run())
 		w.boards[0].Note(w.tenant, msg.Change{Kind: "agent", ID: id.NewAnywhere()})
-		time.Sleep(time.Second)
+		rest(time.Second)
 		got := c.took()
 		if len(got) != 2 || got[1].typ != event.FeedLost || got[1].topics != "runs,resources" {
 			t.Errorf("%v", got)
 		}
 		w.rows.fail = nil
 		w.boards[0].Note(w.tenant, run())
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.RunChanged: 1})
 	})
 }
@@ -574,11 +580,11 @@ func TestAClientThatVanishes(t *testing.T) {
 		dead.dead = true
 		dead.mu.Unlock()
 		w.boards[0].Note(w.tenant, run())
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.FeedReady: 1, event.RunChanged: 1})
 		gone.Gone()
 		w.boards[0].Note(w.tenant, run())
-		time.Sleep(time.Second)
+		rest(time.Second)
 		w.want(c, map[event.Type]int{event.RunChanged: 1})
 		r.Gone()
 		never := w.boards[0].Open(w.t.Context(), Viewer{Tenant: w.tenant, Topics: All, Decides: decides(lifecycle.RoleOwner)})
@@ -607,7 +613,7 @@ func TestRightsThatChange(t *testing.T) {
 			w.boards[1].Note(w.tenant, msg.Change{Kind: "agent", ID: id.NewAnywhere()})
 		}
 		w.boards[1].Note(w.tenant, msg.Change{Kind: "org_node", ID: id.NewAnywhere()})
-		time.Sleep(time.Second)
+		rest(time.Second)
 		if ac.cut || !mc.cut {
 			t.Errorf("the admin is cut %v, the member %v", ac.cut, mc.cut)
 		}

@@ -18,7 +18,7 @@ type place struct {
 	node    *cluster.Node
 	member  *membership.Membership
 	revoker *revocation.Revoker
-	mesh    *mesh       // nil: a single node
+	mesh    *mesh // nil: a single node
 	board   *notice.Board
 	live    func() bool // the lease holds
 	trusted func() bool // the lease holds long enough for cached authorizations

@@ -156,7 +156,7 @@ type attentionRow struct {
 func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Overview, error) {
 	bounds := oneDay(now)
 	minutes, since, until := spread(rollup.Ranges(bounds))
-	out := &api.Overview{At: now.UTC(), Attention: []api.Attention{}}
+	out := &api.Overview{At: now.UTC().Truncate(time.Millisecond), Attention: []api.Attention{}}
 	var (
 		open []struct {
 			Status lifecycle.RunStatus
@@ -171,6 +171,7 @@ func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Over
 		}
 		pending                    []int64
 		sources, endpoints, firing []attentionRow
+		servers                    []attentionRow
 		agents                     []agentDay
 		day                        = &rollup.Sums{}
 		fresh                      = map[id.AgentID]*agentDay{}
@@ -186,6 +187,7 @@ func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Over
 		if by.Admin {
 			collect(b, "overview_deliveries", &pending, pgx.RowTo[int64], v.tenant)
 			collect(b, "attention_endpoints", &endpoints, pgx.RowToStructByName[attentionRow], v.tenant, from)
+			collect(b, "attention_servers", &servers, pgx.RowToStructByName[attentionRow], v.tenant)
 			collect(b, "attention_triggers", &firing, pgx.RowToStructByName[attentionRow], v.tenant, from)
 		}
 		b.Queue(queries.Get("stats_sums"), v.tenant, id.AgentID{}, minutes, since, until).Query(func(rows pgx.Rows) error {
@@ -261,6 +263,7 @@ func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Over
 		}
 	}
 	attend(api.AttentionFailingEndpoint, endpoints)
+	attend(api.AttentionUnreachableServer, servers)
 	attend(api.AttentionFailedSource, sources)
 	attend(api.AttentionFailedTrigger, firing)
 	return out, nil
@@ -332,6 +335,8 @@ func (v View) failing(ctx context.Context, days []agentDay, fresh map[id.AgentID
 	for _, n := range names {
 		out = append(out, api.Attention{Kind: api.AttentionFailingAgent, ID: &n.ID.UUID, Title: n.Title, Count: bad[n.ID].Failed, Since: *bad[n.ID].Since})
 	}
-	slices.SortFunc(out, func(a, b api.Attention) int { return cmp.Or(cmp.Compare(b.Count, a.Count), bytes.Compare(a.ID[:], b.ID[:])) })
+	slices.SortFunc(out, func(a, b api.Attention) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), bytes.Compare(a.ID[:], b.ID[:]))
+	})
 	return out[:min(len(out), 20)], nil
 }

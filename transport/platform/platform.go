@@ -99,11 +99,11 @@ type Config struct {
 	Actors  Actors
 	Streams Streams
 	// Feed opens the feeds of tenants; nil: there are none.
-	Feed  Feed
-	Files Files
-	URLs    URLGuard
-	Tools   Tools
-	Logins  Logins
+	Feed   Feed
+	Files  Files
+	URLs   URLGuard
+	Tools  Tools
+	Logins Logins
 	// Sessions are the console sessions cached on this node.
 	Sessions *Sessions
 	// Provides reports whether the deployment has a model provider of that name; nil means
