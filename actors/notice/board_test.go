@@ -133,6 +133,12 @@ type network struct {
 	calls  int
 }
 
+func (n *network) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.calls
+}
+
 type end struct {
 	*network
 	self id.MemberID
@@ -280,13 +286,13 @@ func TestATenantWithoutReadersCostsNothing(t *testing.T) {
 		r, c := w.open(w.boards[0], lifecycle.RoleOwner, All)
 		defer r.Gone()
 		rest(time.Second)
-		before := w.net.calls
+		before := w.net.count()
 		for _, b := range w.boards {
 			b.Note(other, run())
 		}
 		rest(watchEvery / 2)
-		if w.rows.reads != 0 || w.net.calls > before+1 { // one renewal
-			t.Errorf("%d reads, %d calls", w.rows.reads, w.net.calls-before)
+		if after := w.net.count(); w.rows.reads != 0 || after > before+1 { // one renewal
+			t.Errorf("%d reads, %d calls", w.rows.reads, after-before)
 		}
 		w.want(c, map[event.Type]int{event.FeedReady: 1})
 	})
