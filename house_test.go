@@ -400,7 +400,8 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		POST/v1/browser-skills/{id}/dry-run GET/v1/browser-skills/{id}/runs GET/v1/browser-skills/runs GET/v1/browser-skills/runs/{runId}
 		GET/v1/browser-skills/{id}/grants POST/v1/browser-skills/{id}/grants DELETE/v1/browser-skills/{id}/grants/{grantId}
 		GET/v1/browser-skills/artifacts/{key} POST/v1/integrations/attach
-		GET/v1/audit GET/v1/usage GET/v1/usage/records`)
+		GET/v1/audit GET/v1/usage GET/v1/usage/records
+		GET/v1/feed GET/v1/overview GET/v1/stats`)
 	b, err := os.ReadFile("docs/openapi.json")
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		return durable.Loaded[State]{}, err
 	}
 	s := State{
-		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Tool: r.Tool, SkillRun: r.SkillRun, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
+		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Agent: r.Agent, Asked: r.CreatedAt, Tool: r.Tool, SkillRun: r.SkillRun, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
 		Status: r.Status, Assignee: r.Assignee, Escalate: r.Escalate, Required: r.Required, SoFar: r.SoFar, Ledger: ledger,
 		Decision: r.Decision, Feedback: r.Feedback, ExpiresAt: r.ExpiresAt, EscalateAt: r.EscalateAt, EscalatedAt: r.EscalatedAt,
 		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest,
@@ -145,8 +145,18 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			w.Timers = append(w.Timers, journal.Timer{TimerKey: s.skillTimer(), DueAt: now.Add(resumeAfter)})
 		}
 		k.reportDecided(w, s, by, now)
+		w.Rows = append(w.Rows, s.tally(now))
 	}
 	return w
+}
+
+// tally counts the end of the approval.
+func (s *State) tally(now time.Time) *engine.Tally {
+	took := now.Sub(s.Asked)
+	if s.Status == lifecycle.ApprovalExpired {
+		return &engine.Tally{What: lifecycle.TallyExpired, At: now, Agent: s.Agent}
+	}
+	return &engine.Tally{What: lifecycle.TallyDecided, At: now, Agent: s.Agent, Took: &took}
 }
 
 // refusesSkill reports whether a run of a browser skill waits for nothing any more. One that is

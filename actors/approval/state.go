@@ -14,6 +14,8 @@ type State struct {
 	Tenant id.TenantID
 	ID     id.ApprovalID
 	Run    id.RunID
+	Agent  *id.AgentID // nil: a step of a workflow asks
+	Asked  time.Time   // when it was opened
 	Tool   string // its qualified name
 	// SkillRun is the run of a browser skill on which it decides; nil: there is none.
 	SkillRun *id.SkillRunID

@@ -121,6 +121,9 @@ type Update struct {
 // Write returns the swap of a document's row.
 func (*Update) Write() *journal.Write { return documentSet }
 
+// Changed names the document.
+func (u *Update) Changed() msg.Change { return msg.Change{Kind: "kb.document", ID: u.ID.UUID} }
+
 // Put puts the values of the swap.
 func (u *Update) Put(v *journal.Values) {
 	r := &u.Row

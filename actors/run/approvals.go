@@ -88,6 +88,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 		Digest: tool.Digest(p.Args), Reasoning: f.Call.Reasoning, Policy: policy, Escalate: t.Escalate, OnTimeout: t.OnTimeout,
 		ExpiresAt: f.Expires, CreatedAt: now, SkillRun: f.Call.decidesOn(),
 	})
+	w.Rows = append(w.Rows, &engine.Tally{What: lifecycle.TallyRequested, At: now, Agent: agent})
 	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(*p.Approval, msg.TimerExpire), DueAt: f.Expires})
 	if t.Escalate.Above(t.Role) {
 		part := time.Duration(k.cfg.EscalateFraction * float64(t.SLA()))

@@ -166,7 +166,7 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	if speech == nil { // the step or the activation has ended
 		return nil
 	}
-	speech.begin(k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx, !s.Agent.Manifest.WithholdsDeltas()), func() { cancel(errSaidTooMuch) })
+	speech.begin(k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx, !s.Agent.Manifest.WithholdsDeltas()), func() { cancel(errSaidTooMuch) }, k.cfg.Now)
 	defer func() {
 		// If the activation has ended, readers wait for the next one, unless that
 		// one has begun a step. After a terminal frame Abandon does nothing.
@@ -196,7 +196,7 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 		return k.gaveUp(e, req, speech, price, &model.Error{Kind: model.Refused, Message: "The model's answer is longer than 4 MiB."})
 	case err == nil:
 		failpoint.Hit(pointAnswered)
-		m := ModelAnswered{Idx: e.Idx, Result: result, Price: price, Segments: speech.said().Segments}
+		m := ModelAnswered{Idx: e.Idx, Result: result, Price: price, Segments: speech.said().Segments, Heard: speech.heard()}
 		if len(result.Calls) > 0 && len(result.Calls) <= maxCalls && k.hasTools(s) {
 			if m.Plan, m.Unplanned = k.plan(turn, s, result.Calls); ctx.Err() != nil {
 				return nil

@@ -274,6 +274,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Made:
 			w.Rows = append(w.Rows, made(s, f.Artifact, now))
 		case Ended:
+			w.Rows = append(w.Rows, engine.RunTally(run, &s.AgentID, s.firstText()))
 			k.reportEnd(w, s, now)
 			k.wakeParent(w, s, now)
 			if s.Status == lifecycle.RunSucceeded && s.ThreadID != nil {

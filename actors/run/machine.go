@@ -286,6 +286,9 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 	}
 	c.endStep(e)
 	c.s.Retried = false
+	if c.s.FirstText == 0 && !m.Heard.IsZero() {
+		c.s.FirstText = max(m.Heard.Sub(c.s.CreatedAt), time.Millisecond)
+	}
 	switch {
 	case c.overUse(), c.overTime():
 	case declined:

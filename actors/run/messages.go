@@ -20,6 +20,7 @@ type (
 		Result   *model.Result
 		Price    model.Price
 		Segments []int32
+		Heard    time.Time // when the first text of the turn came; zero: there was none
 		// Plan holds the plan of each call of the turn; nil if the agent has no tools.
 		// Unplanned says why there is no plan: INTERNAL, or LIMIT_EXCEEDED because the
 		// run's time was up.

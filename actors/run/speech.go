@@ -3,6 +3,7 @@ package run
 import (
 	"strings"
 	"sync"
+	"time"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -24,6 +25,8 @@ type speech struct {
 	text     strings.Builder
 	segments []int32
 	closed   bool
+	now      func() time.Time
+	first    time.Time // when the first piece came
 }
 
 // speeches follows the model steps that a durable decision has begun and ended. It runs
@@ -55,10 +58,17 @@ func (k *kind) speech(run id.RunID, idx int) *speech {
 
 // begin sets the sink of the readers, before the first piece. over is called once if the
 // text gets too long.
-func (s *speech) begin(live model.Sink, over func()) {
+func (s *speech) begin(live model.Sink, over func(), now func() time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live, s.over = live, over
+	s.live, s.over, s.now = live, over, now
+}
+
+// heard returns when the first piece came, the zero time if none did.
+func (s *speech) heard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first
 }
 
 // Text implements model.Sink.
@@ -84,6 +94,9 @@ func (s *speech) Thinking(t string) {
 func (s *speech) hear(b *strings.Builder, parity int, t string) bool {
 	if s.closed || t == "" {
 		return false
+	}
+	if s.first.IsZero() {
+		s.first = s.now()
 	}
 	if s.thinking.Len()+s.text.Len()+len(t) > MaxSaid || len(s.segments) >= maxSegments {
 		s.closed = true

@@ -143,6 +143,16 @@ type Kept struct {
 	Retrieved, AskedAgain bool
 	// Delivers says that the final text is accepted, and its file not stored yet.
 	Delivers bool
+	// FirstText is how long after its acceptance the run's first text came; 0: none came yet.
+	FirstText time.Duration
+}
+
+// firstText returns FirstText, nil if there was no text.
+func (k Kept) firstText() *time.Duration {
+	if k.FirstText == 0 {
+		return nil
+	}
+	return &k.FirstText
 }
 
 // kept is the codec of Kept, version 1.
@@ -158,6 +168,8 @@ type kept struct {
 	Retrieved  bool `json:"retrieved,omitempty"`
 	AskedAgain bool `json:"asked_again,omitempty"`
 	Delivers   bool `json:"delivers,omitempty"` // persistence/feed reads it
+
+	FirstTextMS int64 `json:"first_text_ms,omitempty"`
 }
 
 const keptVersion = 1
@@ -170,7 +182,7 @@ func (k Kept) Encode() []byte {
 	b, err := json.Marshal(kept{
 		V: keptVersion, Ready: k.Ready, RanMS: k.Ran.Milliseconds(), Retried: k.Retried,
 		Speaker: k.Speaker, Version: k.SpeakerVersion, Handoffs: k.Handoffs,
-		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain, Delivers: k.Delivers,
+		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain, Delivers: k.Delivers, FirstTextMS: k.FirstText.Milliseconds(),
 	})
 	if err != nil {
 		panic(err) // plain fields always encode
@@ -197,7 +209,7 @@ func DecodeKept(b []byte) (Kept, error) {
 	return Kept{
 		Ready: k.Ready, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried,
 		Speaker: k.Speaker, SpeakerVersion: k.Version, Handoffs: k.Handoffs,
-		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain, Delivers: k.Delivers,
+		Retrieved: k.Retrieved, AskedAgain: k.AskedAgain, Delivers: k.Delivers, FirstText: time.Duration(k.FirstTextMS) * time.Millisecond,
 	}, nil
 }
 

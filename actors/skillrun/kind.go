@@ -152,6 +152,11 @@ type insert struct {
 
 func (*insert) Write() *journal.Write { return runInsert }
 
+func (i *insert) Changed() msg.Change { return i.s.changed() }
+func (u *update) Changed() msg.Change { return u.s.changed() }
+
+func (s *State) changed() msg.Change { return msg.Change{Kind: "browser_skill_run", ID: s.ID.UUID} }
+
 func (i *insert) Put(v *journal.Values) {
 	s := i.s
 	v.UUID(s.ID.UUID).UUID(s.Skill.UUID).Text(s.Slug).Int(s.Taught)

@@ -105,6 +105,9 @@ type Update struct {
 // Write returns the swap of a source's row.
 func (*Update) Write() *journal.Write { return sourceSet }
 
+// Changed names the source.
+func (u *Update) Changed() msg.Change { return msg.Change{Kind: "kb.source", ID: u.ID.UUID} }
+
 // Put puts the values of the swap.
 func (u *Update) Put(v *journal.Values) {
 	var status *string

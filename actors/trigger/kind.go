@@ -90,6 +90,9 @@ type Update struct {
 // Write returns the swap of a trigger's row.
 func (*Update) Write() *journal.Write { return triggerSet }
 
+// Changed names the trigger.
+func (u *Update) Changed() msg.Change { return msg.Change{Kind: "trigger", ID: u.ID.UUID} }
+
 // Put puts the values of the swap.
 func (u *Update) Put(v *journal.Values) {
 	v.UUID(u.ID.UUID).Guard(u.Guard).TimeOrNull(u.Due).TimeOrNull(u.Fired)

@@ -78,7 +78,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	}
 	row.Risk, row.Assignee, row.Required, row.Policy, row.Escalate, row.OnTimeout = t.Risk, t.Role, t.Required, encode(t.Policy), t.Escalate, t.OnTimeout
 	row.Frozen, row.Digest = frozen, tool.Digest(args)
-	w.Rows = append(w.Rows, row)
+	w.Rows = append(w.Rows, row, &engine.Tally{What: lifecycle.TallyRequested, At: now})
 	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerExpire), DueAt: a.ExpiresAt})
 	if t.Escalate.Above(t.Role) {
 		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(t.SLA())))})

@@ -374,6 +374,11 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		if seq, t, data := s.mark(f); seq > 0 {
 			w.Rows = append(w.Rows, &engine.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
 		}
+		if _, ended := f.(Ended); ended {
+			tally := engine.RunTally(run, nil, nil)
+			tally.TokensIn, tally.TokensOut, tally.CostUSD = 0, 0, 0 // its child runs count them
+			w.Rows = append(w.Rows, tally)
+		}
 		k.row(w, s, f, m, op, now)
 	}
 	return w

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"agentsvc/actors/notice"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/cluster/remote"
@@ -17,7 +18,8 @@ type place struct {
 	node    *cluster.Node
 	member  *membership.Membership
 	revoker *revocation.Revoker
-	mesh    *mesh       // nil: a single node
+	mesh    *mesh // nil: a single node
+	board   *notice.Board
 	live    func() bool // the lease holds
 	trusted func() bool // the lease holds long enough for cached authorizations
 }
@@ -33,6 +35,7 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 	s.node = cluster.New(placed)
 	s.revoker = revocation.New(s.self, s.c.Lease, s.log)
 	s.node.Serve(revocation.Service, s.revoker.Serve)
+	s.openBoard()
 	uploads, err := s.blobs.ID(ctx)
 	if err != nil {
 		return err
@@ -49,7 +52,10 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 		if joining.Secret, err = remote.NameOf(s.c.ClusterSecret); err != nil {
 			return err
 		}
-		joining.OnMembers = func(members []membership.Member) { s.mesh.follow(s.node, members) }
+		joining.OnMembers = func(members []membership.Member) {
+			s.mesh.follow(s.node, members)
+			s.board.Follow(others(members, s.self))
+		}
 	}
 	if s.member, err = membership.Join(ctx, s.pools.lease, joining); err != nil {
 		return err
@@ -74,6 +80,17 @@ func (s *service) rest() {
 	if server := s.server.Load(); server != nil && s.mesh != nil { // other nodes serve the readers, and know every revocation
 		server.CloseWhere(func(edge.Owner) bool { return true })
 	}
+}
+
+// others returns the members but one, draining ones included.
+func others(members []membership.Member, self id.MemberID) []id.MemberID {
+	var ids []id.MemberID
+	for _, m := range members {
+		if m.ID != self {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
 }
 
 // living returns the members that hold a lease, this one and draining ones included.

@@ -23,6 +23,7 @@ import (
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/knowledge"
 	"agentsvc/persistence/reseal"
+	"agentsvc/persistence/rollup"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/msg"
 	"agentsvc/transport/platform"
@@ -55,6 +56,7 @@ type actors struct {
 	versions *platform.Versions
 	fired    *store.Fired
 	sweeper  *sweep.Sweep
+	folder   *rollup.Folder
 }
 
 // maxModelTurns is how many effects of one kind a node performs at a time.
@@ -77,6 +79,7 @@ func (s *service) addSweep(context.Context) error {
 	s.sweeper = sweep.New(sweep.Config{Node: s.node, Rows: s.sweeps, Kinds: traits(), Retentions: store.Retentions, Member: s.self, Live: s.live,
 		Files: files{s.blobs, store.NewFiles(s.pools.system)}, Log: s.log})
 	s.node.OnChange(func(c cluster.Change) { s.sweeper.Gained(c.Gained) })
+	s.folder = rollup.New(rollup.Config{Pool: s.pools.system, Live: s.live, Log: s.log})
 	return nil
 }
 

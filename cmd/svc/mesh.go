@@ -13,6 +13,7 @@ import (
 	"agentsvc/actors/limit/bucket"
 	"agentsvc/actors/limit/hold"
 	"agentsvc/actors/limit/slot"
+	"agentsvc/actors/notice"
 	"agentsvc/actors/stream"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
@@ -113,6 +114,7 @@ func wireCodec() *msg.Codec {
 	slot.AddTo(c)
 	hold.AddTo(c)
 	stream.AddTo(c)
+	notice.AddTo(c)
 	c.AddError("replay", journal.ErrReplay)
 	return c
 }

@@ -13,12 +13,14 @@ import (
 	"agentsvc/actors/limit/bucket"
 	"agentsvc/actors/limit/hold"
 	"agentsvc/actors/limit/slot"
+	"agentsvc/actors/notice"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/sweep"
 	"agentsvc/cluster/revocation"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/cache"
 	"agentsvc/persistence/knowledge"
+	"agentsvc/persistence/rollup"
 	"agentsvc/transport/browser"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/egress"
@@ -89,7 +91,7 @@ func newMetrics() *prometheus.Registry {
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(), browser.Collectors(), knowledge.Collectors(),
+		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(), browser.Collectors(), knowledge.Collectors(), notice.Collectors(), rollup.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}
@@ -122,9 +124,11 @@ func (s *service) startNode(ctx context.Context) error {
 		{s.node.Start, s.node.Stop},
 		{func(ctx context.Context) error { return s.mesh.start(ctx, s.node) }, nil}, // after the node: messages of other nodes arrive from here on
 		{s.hubs.Start, infallible(s.hubs.Stop)},
+		{s.board.Start, nil},
 		{s.ledger.Start, infallible(s.ledger.Stop)},
 		{s.revoker.Start, infallible(s.revoker.Stop)},
 		{s.sweeper.Start, infallible(s.sweeper.Stop)},
+		{s.folder.Start, infallible(s.folder.Stop)},
 		{s.fired.Start, s.fired.Stop},
 		{s.noted.Start, s.noted.Stop},
 	} {

@@ -10,6 +10,7 @@ import (
 	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 	"agentsvc/transport/webhook"
 )
 
@@ -28,13 +29,16 @@ func (s *service) startWriters(ctx context.Context) error {
 		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{s.tables}, Tell: s.node, Live: s.trusted, Log: s.log}),
 	}
 	s.writer = journal.New(journal.Config{Pool: s.pools.writer, Member: s.self, Tables: tablesOfKinds(), Log: s.log, Metrics: journal.NewMetrics(s.metrics), OnFenced: s.lost,
-		OnEvent: s.sent.hearers.Committed})
+		OnEvent: s.sent.hearers.Committed, OnCommit: s.committed})
 	if err := s.writer.Start(ctx); err != nil {
 		return err
 	}
 	s.onStop(s.writer.Stop)
 	s.out = outbox.New(outbox.Config{Pool: s.pools.writer, Member: s.self, Timeout: s.c.WebhookTimeout, Backoff: s.c.WebhookBackoff, Now: s.member.Now, Log: s.log,
-		Metrics: outbox.NewMetrics(s.metrics), OnFenced: s.lost})
+		Metrics: outbox.NewMetrics(s.metrics), OnFenced: s.lost,
+		OnChange: func(t id.TenantID, d id.DeliveryID) {
+			s.board.Note(t, msg.Change{Kind: msg.ChangedDelivery, ID: d.UUID})
+		}})
 	if err := s.out.Start(ctx); err != nil {
 		return err
 	}

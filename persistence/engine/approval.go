@@ -15,6 +15,8 @@ var approvalSQL = queries.Get("approval")
 // Approval holds the columns of an approval that its actor needs.
 type Approval struct {
 	Run         id.RunID
+	Agent       *id.AgentID
+	CreatedAt   time.Time
 	RunStatus   lifecycle.RunStatus
 	Status      lifecycle.ApprovalStatus
 	Tool        string
@@ -47,7 +49,7 @@ func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.Ap
 	)
 	found, err := one(s.pool.QueryRow(ctx, approvalSQL, tenant, approval).Scan(&a.Run, &a.RunStatus, &a.Status, &a.Tool, &a.Risk, &a.Assignee, &a.Escalate,
 		&a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt,
-		&a.DecidedAt, &a.SkillRun, &a.Version, &a.Epoch))
+		&a.DecidedAt, &a.SkillRun, &a.Agent, &a.CreatedAt, &a.Version, &a.Epoch))
 	if err != nil {
 		return nil, fmt.Errorf("read approval %s: %w", approval, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 )
 
 // The tables of threads, runs and approvals. A table comes after the tables that it refers to.
@@ -25,9 +26,10 @@ var (
 	messages  = journal.Plain("messages", "thread_id uuid, seq bigint")
 	approvals = journal.Actors("approvals", "id uuid")
 	artifacts = journal.Plain("artifacts", "id uuid")
+	tallies   = journal.Plain("tallies", "what text")
 
 	// Tables lists them in the order of a flush.
-	Tables = []*journal.Table{threads, runs, steps, marks, messages, approvals, artifacts}
+	Tables = []*journal.Table{threads, runs, steps, marks, messages, approvals, artifacts, tallies}
 )
 
 var (
@@ -53,6 +55,8 @@ var (
 	approvalInsert = approvals.Insert("run_id uuid, step_idx int, agent_id uuid, node_id uuid, risk text, assignee_role text, required_approvals int, " +
 		"tool text, args json, schema json, frozen bytea, digest bytea, reasoning_summary text, policy json, escalate_to_role text, on_timeout text, " +
 		"expires_at timestamptz, created_at timestamptz, updated_at timestamptz, browser_skill_run_id uuid")
+
+	tallyInsert = tallies.Insert("at timestamptz, agent_id uuid, ms bigint, first_ms bigint, tokens_in bigint, tokens_out bigint, cost_usd float8")
 
 	// A decision counts only while the run waits for it.
 	approvalDecide = approvals.SwapWhile(journal.While{
@@ -119,6 +123,8 @@ type RunInsert struct {
 
 func (*RunInsert) Write() *journal.Write { return runInsert }
 
+func (n *RunInsert) Changed() msg.Change { return msg.Change{Kind: msg.ChangedRun, ID: n.ID.UUID} }
+
 func (n *RunInsert) Put(v *journal.Values) {
 	v.UUID(n.ID.UUID).Text(string(lifecycle.RunQueued))
 	journal.UUIDOrNull(v, n.AgentID)
@@ -156,6 +162,8 @@ type RunUpdate struct {
 }
 
 func (*RunUpdate) Write() *journal.Write { return runSwap }
+
+func (u *RunUpdate) Changed() msg.Change { return msg.Change{Kind: msg.ChangedRun, ID: u.ID.UUID} }
 
 func (u *RunUpdate) Put(v *journal.Values) {
 	v.UUID(u.ID.UUID).Guard(u.Guard).Text(string(u.Status)).JSON(u.Output).TextOrNull(u.ErrorCode).TextOrNull(u.ErrorMessage)
@@ -291,6 +299,10 @@ type ApprovalInsert struct {
 
 func (*ApprovalInsert) Write() *journal.Write { return approvalInsert }
 
+func (a *ApprovalInsert) Changed() msg.Change {
+	return msg.Change{Kind: msg.ChangedApproval, ID: a.ID.UUID}
+}
+
 func (a *ApprovalInsert) Put(v *journal.Values) {
 	v.UUID(a.ID.UUID).UUID(a.Run.UUID).Int(a.StepIdx)
 	journal.UUIDOrNull(v, a.Agent)
@@ -320,6 +332,10 @@ type ApprovalUpdate struct {
 }
 
 func (*ApprovalUpdate) Write() *journal.Write { return approvalDecide }
+
+func (u *ApprovalUpdate) Changed() msg.Change {
+	return msg.Change{Kind: msg.ChangedApproval, ID: u.ID.UUID}
+}
 
 func (u *ApprovalUpdate) Put(v *journal.Values) {
 	v.UUID(u.ID.UUID).Guard(u.Guard).UUID(u.Run.UUID).Text(string(u.Status)).Text(string(u.Assignee)).Int(u.SoFar).Bytes(u.Edited).Bytes(u.Digest[:])
@@ -361,9 +377,47 @@ type Pending struct {
 // commit is an ErrConflict if they are not the ones that were read: one was decided or escalated
 // since.
 func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, pending []Pending, at time.Time) journal.Statement {
-	ids, versions := make([]id.ApprovalID, len(pending)), make([]int64, len(pending))
+	ids, versions, changes := make([]id.ApprovalID, len(pending)), make([]int64, len(pending)), make([]msg.Change, len(pending))
 	for i, p := range pending {
-		ids[i], versions[i] = p.ID, p.Version
+		ids[i], versions[i], changes[i] = p.ID, p.Version, msg.Change{Kind: msg.ChangedApproval, ID: p.ID.UUID}
 	}
-	return journal.Statement{SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op, ids, versions}}
+	return journal.Statement{SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op, ids, versions}, Changes: changes}
+}
+
+// Tally is what a commit adds to the tenant's figures (GET /v1/stats).
+type Tally struct {
+	What      lifecycle.Tally
+	At        time.Time
+	Agent     *id.AgentID
+	Took      *time.Duration // of a run since its start, or of a decision
+	First     *time.Duration // of a run: from its acceptance to its first text
+	TokensIn  int64
+	TokensOut int64
+	CostUSD   float64
+}
+
+func (*Tally) Write() *journal.Write { return tallyInsert }
+
+func (t *Tally) Put(v *journal.Values) {
+	v.Text(string(t.What)).Time(t.At)
+	journal.UUIDOrNull(v, t.Agent)
+	v.Int8OrNull(millis(t.Took)).Int8OrNull(millis(t.First)).Int8(t.TokensIn).Int8(t.TokensOut).Float8(t.CostUSD)
+}
+
+func millis(d *time.Duration) *int64 {
+	if d == nil {
+		return nil
+	}
+	ms := max(d.Milliseconds(), 0)
+	return &ms
+}
+
+// RunTally returns the tally of a run that ends with u. agent is nil for a run of a workflow.
+func RunTally(u *RunUpdate, agent *id.AgentID, first *time.Duration) *Tally {
+	t := &Tally{What: lifecycle.Tally(u.Status), At: *u.FinishedAt, Agent: agent, First: first, TokensIn: u.TokensIn, TokensOut: u.TokensOut, CostUSD: u.CostUSD}
+	if u.StartedAt != nil {
+		took := u.FinishedAt.Sub(*u.StartedAt)
+		t.Took = &took
+	}
+	return t
 }

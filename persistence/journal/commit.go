@@ -8,6 +8,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/webhook"
 )
 
@@ -129,6 +130,27 @@ type Event struct {
 // Statement is a statement of a commit that is not a Row. It runs after the rows, in the
 // order of the commit. If it raises svc_missed the commit is an ErrConflict.
 type Statement struct {
-	SQL  string
-	Args []any
+	SQL     string
+	Args    []any
+	Changes []msg.Change // the objects that it changes
+}
+
+// Changed is a Row that changes an object which is watched.
+type Changed interface{ Changed() msg.Change }
+
+// Changes calls f with each object that the commit changes, some of them more than once.
+func (c *Commit) Changes(f func(msg.Change)) {
+	for _, r := range c.Rows {
+		if w, ok := r.(Changed); ok {
+			f(w.Changed())
+		}
+	}
+	for _, s := range c.Statements {
+		for _, change := range s.Changes {
+			f(change)
+		}
+	}
+	for i := range c.Audit {
+		f(msg.Change{Kind: c.Audit[i].TargetKind, ID: c.Audit[i].TargetID})
+	}
 }

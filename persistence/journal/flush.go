@@ -203,6 +203,9 @@ func (l *lane) answerWritten(batch []*entry) {
 				l.w.cfg.OnEvent(e.c.Tenant, e.c.Events[i].Type)
 			}
 		}
+		if l.w.cfg.OnCommit != nil {
+			l.w.cfg.OnCommit(e.c)
+		}
 		l.answer(e, nil) // from here on e belongs to its caller
 	}
 }

@@ -45,6 +45,9 @@ type Config struct {
 	// OnEvent is called, by a lane, for each event that was committed, so that its
 	// deliveries can be sent. It must not block. nil: not called.
 	OnEvent func(id.TenantID, webhook.Type)
+	// OnCommit is called, by a lane, with each commit that is durable, before its caller gets the
+	// answer. It must not block or keep the commit. nil: not called.
+	OnCommit func(*Commit)
 
 	patience time.Duration // time limit of a flush; 0: flushTimeout
 }

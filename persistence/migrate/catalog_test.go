@@ -20,7 +20,7 @@ import (
 )
 
 // shared are the tables that belong to no tenant, or are the tenants.
-var shared = []string{"canary", "flushes", "members", "schema_migrations", "tenants"}
+var shared = []string{"canary", "flushes", "members", "schema_migrations", "stats_mark", "tenants"}
 
 // enums are the values a CHECK of one column or of a domain allows, by the
 // constraint's name.
@@ -35,6 +35,7 @@ var enums = map[string][]string{
 	"step_kind_check":                 texts(lifecycle.StepKinds),
 	"step_status_check":               texts(lifecycle.StepStatuses),
 	"usage_kind_check":                texts(lifecycle.UsageKinds),
+	"tally_check":                     texts(lifecycle.Tallies),
 	"approval_status_check":           texts(lifecycle.ApprovalStatuses),
 	"risk_check":                      texts(lifecycle.Risks),
 	"approver_role_check":             texts(lifecycle.ApproverRoles),

@@ -101,6 +101,14 @@ type findings struct {
 func (o *Outbox) settled(batch []*entry, f *findings) {
 	var held []*entry
 	for i, e := range batch {
+		if o.cfg.OnChange != nil {
+			for _, r := range e.Results {
+				o.cfg.OnChange(e.Endpoint.Tenant, r.Delivery)
+			}
+			for _, a := range f.attempts[i] {
+				o.cfg.OnChange(e.Endpoint.Tenant, a.Delivery)
+			}
+		}
 		e.claimed = append(e.claimed, f.attempts[i]...)
 		if places := f.locked[i]; len(places) > 0 {
 			open := make([]Result, len(places))
@@ -246,7 +254,7 @@ func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tall
 		}
 	}
 	t.results, t.settled = n, map[string]int{}
-	b.Queue(prefix+"settle", tenants, webhooks, deliveries, tries, beguns, statuses, codes, errs, durations, nexts, unsent).Query(func(rows pgx.Rows) error {
+	b.Queue(prefix+"settle", tenants, webhooks, deliveries, tries, beguns, statuses, codes, errs, durations, nexts, unsent, o.began).Query(func(rows pgx.Rows) error {
 		var status string
 		_, err := pgx.ForEachRow(rows, []any{&status}, func() error {
 			t.settled[status]++

@@ -52,6 +52,9 @@ type Config struct {
 	Log      zerolog.Logger
 	Metrics  *Metrics // nil: not counted
 	OnFenced func()   // called once when this process was declared dead; must not wait for the outbox
+	// OnChange is called for each delivery that a flush has changed. It must not block. nil: not
+	// called.
+	OnChange func(id.TenantID, id.DeliveryID)
 }
 
 // Outbox claims and settles the deliveries of a process.

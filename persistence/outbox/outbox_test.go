@@ -32,7 +32,7 @@ func TestPlansFollowTheWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hangUp(conn)
-	nulls := map[string]int{"settle": 11, "unsettled": 6, "claim": 8, "next": 4}
+	nulls := map[string]int{"settle": 12, "unsettled": 6, "claim": 8, "next": 4}
 	for name := range nulls {
 		if _, err := conn.Exec(t.Context(), "PREPARE plan_"+name+" AS "+queries.Get(name)); err != nil {
 			t.Fatal(err)

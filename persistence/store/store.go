@@ -30,6 +30,7 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
@@ -55,12 +56,19 @@ var (
 
 // Store gives access to the tables. It is safe for concurrent use.
 type Store struct {
-	pool  *pgxpool.Pool
-	vault *vault.Vault
+	pool    *pgxpool.Pool
+	vault   *vault.Vault
+	changed func(id.TenantID, []msg.Change)
 }
 
 // New returns a Store over a pool of the role svc_api.
-func New(pool *pgxpool.Pool, v *vault.Vault) *Store { return &Store{pool, v} }
+func New(pool *pgxpool.Pool, v *vault.Vault) *Store {
+	return &Store{pool: pool, vault: v, changed: func(id.TenantID, []msg.Change) {}}
+}
+
+// OnChange sets what is called with the audited objects of each committed change. It must not
+// block. Call it before the store is used.
+func (s *Store) OnChange(f func(id.TenantID, []msg.Change)) { s.changed = f }
 
 // By is the caller on whose behalf a change is made.
 type By struct {
@@ -158,6 +166,8 @@ type Tx struct {
 	by    By
 	tx    pgx.Tx
 	vault *vault.Vault
+
+	changes []msg.Change
 }
 
 func (t *Tx) run(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
@@ -183,7 +193,8 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+	var changes []msg.Change
+	err := named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		inUTC(c.Conn())
 		// One round trip: without arguments the statements travel as one text. The text form
 		// of a tenant id holds only hexadecimal digits and dashes.
@@ -202,6 +213,7 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 				}
 			}
 			answer, err := fn(ctx, tx)
+			changes = tx.changes
 			if err != nil || by.Idem == nil {
 				return err
 			}
@@ -214,6 +226,11 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 		}
 		return err
 	}))
+	// After an error of the connection the change may be durable.
+	if len(changes) > 0 && (err == nil || errors.Is(err, ErrUnavailable)) {
+		s.changed(by.Tenant, changes)
+	}
+	return err
 }
 
 // lockPatience is how long a change waits for the first request with its key (open-parts.md:
@@ -298,6 +315,7 @@ func (t *Tx) Audit(ctx context.Context, action, kind string, target id.UUID, det
 			return fmt.Errorf("encode audit detail: %w", err)
 		}
 	}
+	t.changes = append(t.changes, msg.Change{Kind: kind, ID: target})
 	_, err := t.exec(ctx, "audit_insert", t.tenant, id.AuditID{UUID: id.NewAnywhere()}, t.by.Actor, action, kind, target, t.by.IP, jsonArg(doc))
 	return err
 }

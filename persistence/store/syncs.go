@@ -228,7 +228,7 @@ func (s *Syncs) CountDocuments(ctx context.Context, t id.TenantID, src id.Source
 
 // own runs a transaction that holds the source's row, while the walk owns it.
 func (s *Syncs) own(ctx context.Context, w *Walk, do func(ctx context.Context, tx *Tx) error) error {
-	return (&Store{s.pool, s.vault}).Change(ctx, By{Tenant: w.Tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+	return New(s.pool, s.vault).Change(ctx, By{Tenant: w.Tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		held, err := scalars[id.SourceID](ctx, tx.View, "sync_hold", w.Tenant, w.Source, w.Version, w.Epoch)
 		if err == nil && len(held) == 0 {
 			err = ErrLost

@@ -20,7 +20,7 @@ import (
 type SystemStore struct{ Store }
 
 // System returns a SystemStore over a pool of the role svc_system.
-func System(pool *pgxpool.Pool, v *vault.Vault) *SystemStore { return &SystemStore{Store{pool, v}} }
+func System(pool *pgxpool.Pool, v *vault.Vault) *SystemStore { return &SystemStore{*New(pool, v)} }
 
 // NewTenant describes a tenant to create.
 type NewTenant struct {

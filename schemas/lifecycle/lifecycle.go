@@ -288,3 +288,22 @@ const (
 
 // SourceStatuses lists every value.
 var SourceStatuses = []SourceStatus{SourceIdle, SourceQueued, SourceSyncing, SourceOK, SourceFailed}
+
+// Tally is what a row of the figures counts: a run that ended, an approval that was opened or
+// ended, a delivery that ended.
+type Tally string
+
+// Values of Tally (console.md, GET /v1/stats).
+const (
+	TallySucceeded   Tally = "succeeded"
+	TallyFailed      Tally = "failed"
+	TallyCancelled   Tally = "cancelled"
+	TallyRequested   Tally = "requested"
+	TallyDecided     Tally = "decided"
+	TallyExpired     Tally = "expired"
+	TallyDelivered   Tally = "delivered"
+	TallyUndelivered Tally = "undelivered"
+)
+
+// Tallies lists every value.
+var Tallies = []Tally{TallySucceeded, TallyFailed, TallyCancelled, TallyRequested, TallyDecided, TallyExpired, TallyDelivered, TallyUndelivered}

@@ -60,3 +60,6 @@ func zone(name string) (*time.Location, error) {
 	}
 	return nil, unknown
 }
+
+// Zone returns a time zone by its IANA name: UTC, or Area/City.
+func Zone(name string) (*time.Location, error) { return zone(name) }

@@ -296,6 +296,9 @@ func TestPeopleRoles(t *testing.T) {
 		{"the audit log", "GET", "/v1/audit", "", [4]int{403, 200, 200, 200}},
 		{"usage", "GET", "/v1/usage", "", [4]int{200, 200, 200, 200}},
 		{"usage records", "GET", "/v1/usage/records", "", [4]int{200, 200, 200, 200}},
+		{"the overview", "GET", "/v1/overview", "", [4]int{200, 200, 200, 200}},
+		{"stats", "GET", "/v1/stats", "", [4]int{200, 200, 200, 200}},
+		{"the feed", "GET", "/v1/feed", "", [4]int{200, 200, 200, 200}},
 		{"who calls", "GET", "/v1/auth/me", "", [4]int{200, 200, 200, 200}},
 	} {
 		for i, want := range c.want {

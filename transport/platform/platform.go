@@ -96,17 +96,19 @@ type Logins interface {
 }
 
 // Config holds the dependencies of the routes. Everything but Provides, Revoker, Valid,
-// Versions, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, SkillRuns,
+// Versions, Feed, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, SkillRuns,
 // Recorder and Wake is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
 	Actors  Actors
 	Streams Streams
-	Files   Files
-	URLs    URLGuard
-	Tools   Tools
-	Logins  Logins
+	// Feed opens the feeds of tenants; nil: there are none.
+	Feed   Feed
+	Files  Files
+	URLs   URLGuard
+	Tools  Tools
+	Logins Logins
 	// Sessions are the console sessions cached on this node.
 	Sessions *Sessions
 	// Provides reports whether the deployment has a model provider of that name; nil means
@@ -243,6 +245,7 @@ func (p *Platform) Register(t *edge.Table) {
 	edge.Enum(t, tool.Transports...)
 	edge.Enum(t, tool.AuthKinds...)
 	describe(t)
+	describeFeed(t)
 	p.tenantRoutes(t)
 	p.keyRoutes(t)
 	p.agentRoutes(t)
@@ -269,6 +272,8 @@ func (p *Platform) Register(t *edge.Table) {
 	p.auditRoutes(t)
 	p.usageRoutes(t)
 	p.searchRoutes(t)
+	p.overviewRoutes(t)
+	p.feedRoutes(t)
 }
 
 // Tags are the sections of the OpenAPI document, in its order.
@@ -294,6 +299,7 @@ var Tags = []edge.Tag{
 	{Name: "Users", Description: "The people of a tenant."},
 	{Name: "Org nodes", Description: "The tenant's organisation, as a tree with managers."},
 	{Name: "Audit and usage", Description: "The audit log, and the cost of runs."},
+	{Name: overviewTag, Description: "What changes, what happens now, and figures for charts."},
 }
 
 // ForgetAgent drops an agent's cached version: its next run looks up the published one.

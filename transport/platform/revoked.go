@@ -49,6 +49,9 @@ func (p *Platform) Forget(ctx context.Context, r msg.Revoked) error {
 		return p.Sessions.cfg.Ended(ctx, r.Tenant, r.User, id.SessionID{})
 	case msg.ChangedUser:
 		p.Sessions.ForgetUser(r.Tenant, r.User)
+		if p.Feed != nil {
+			p.Feed.CutUser(r.Tenant, r.User)
+		}
 	case msg.ChangedAgent:
 		p.ForgetAgent(r.Tenant, r.Agent)
 		p.Tools.ForgetAccess(r.Tenant)

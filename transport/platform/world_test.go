@@ -180,6 +180,37 @@ func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from eve
 	return &oneFrame{event.Failed(9, "CURSOR", fmt.Sprintf("%+v", from))}, nil
 }
 
+// feeds opens feeds that end with their first frame, which shows the viewer.
+type feeds struct {
+	mu  sync.Mutex // guards the fields below
+	cut []id.UserID
+	saw []FeedViewer
+}
+
+func (f *feeds) Open(_ context.Context, v FeedViewer) (edge.Subscriber, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.saw = append(f.saw, v)
+	ready, err := event.New(event.FeedReady, event.Pos{}, struct{}{})
+	return &oneFrame{ready}, err
+}
+
+func (f *feeds) CutUser(_ id.TenantID, u id.UserID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut = append(f.cut, u)
+}
+
+// last returns the viewer of the last feed.
+func (f *feeds) last() FeedViewer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.saw) == 0 {
+		return FeedViewer{}
+	}
+	return f.saw[len(f.saw)-1]
+}
+
 type oneFrame struct{ f *event.Frame }
 
 func (o *oneFrame) Attach(c *edge.Conn) { c.Send(o.f); c.Close() }
@@ -246,6 +277,7 @@ type world struct {
 	actors *actors
 	tools  *tools
 	sent   *deliveries
+	feeds  *feeds
 	logs   lines
 	clock  *clock   // of the sessions
 	ended  *endings // of them
@@ -274,7 +306,7 @@ func newWorld(t testing.TB) *world {
 	w.sys = store.System(system, v)
 	w.actors = &actors{pool: system}
 	w.tools = &tools{}
-	w.sent = &deliveries{}
+	w.sent, w.feeds = &deliveries{}, &feeds{}
 	w.finder, w.wakes = &finder{}, &wakes{}
 	w.pool = w.db.API(t)
 	w.files = files
@@ -293,7 +325,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	sessions := NewSessions(SessionsConfig{Store: s, PublicURL: console, Now: w.clock.now, Ended: w.ended.note})
 	sessions.refusal = 0
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
-	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools,
+	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Feed: w.feeds, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools,
 		WebhookURLs: guard{}, Deliveries: w.sent, Searcher: w.finder, Wake: w.wakes.note, SourceURLs: sourceGuard,
 		Embedding: func(name string) bool { return name == "deployed" }})
 	w.actors.versions = w.Versions
@@ -326,7 +358,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 // storage.
 func (w *world) beside(replays func(Replays) edge.Replays) *world {
 	w.t.Helper()
-	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools, sent: w.sent, finder: w.finder, wakes: w.wakes,
+	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools, sent: w.sent, feeds: w.feeds, finder: w.finder, wakes: w.wakes,
 		clock: w.clock, ended: w.ended, logins: w.logins, a: w.a, b: w.b}
 	o.serve(replays)
 	return o

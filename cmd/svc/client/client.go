@@ -38,7 +38,7 @@ func loadSettings() settings {
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		loginCommand(), logoutCommand(), agentsCommand(), workflowsCommand(), knowledgeCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
-		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(),
+		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(), tailCommand(),
 	}
 }
 
@@ -281,7 +281,12 @@ func (b BrokenStream) Unwrap() error { return b.Err }
 
 // FollowOnce reads a stream after the frame *last until it ends or breaks.
 func (c *Client) FollowOnce(ctx context.Context, run, query string, last *string, each func(Frame) error) (ended bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+"/v1/runs/"+run+"/events"+query, nil)
+	return c.stream(ctx, "/v1/runs/"+run+"/events"+query, last, each)
+}
+
+// stream reads an event stream after the frame *last until it ends or breaks.
+func (c *Client) stream(ctx context.Context, path string, last *string, each func(Frame) error) (ended bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+path, nil)
 	if err != nil {
 		return false, err
 	}

@@ -1,2 +1,5 @@
--- Stands for the migration of the branch feed, which replaces this file.
-SELECT 1;
+DROP INDEX approvals_waiting;
+DROP TABLE stats;
+DROP TABLE stats_mark;
+DROP TABLE tallies;
+DROP DOMAIN tally;

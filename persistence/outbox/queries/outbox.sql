@@ -22,13 +22,13 @@ SELECT FROM own HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
 -- changes it.
 -- name: settle
 WITH own AS MATERIALIZED (
-  SELECT u.*
+  SELECT u.*, d.status AS was
   FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::timestamptz[], $6::text[], $7::int[], $8::text[], $9::bigint[], $10::timestamptz[], $11::boolean[])
     AS u (tenant_id, webhook_id, id, n, begun_at, status, http_status, error, duration_ms, next_at, unsent)
   JOIN webhook_deliveries d ON d.tenant_id = u.tenant_id AND d.id = u.id
   WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce(u.begun_at, d.begun_at)
   FOR NO KEY UPDATE OF d SKIP LOCKED
-)
+), done AS (
 UPDATE webhook_deliveries d
 SET status = CASE WHEN u.unsent OR u.status = 'pending' THEN d.status::text ELSE u.status END,
     attempts = CASE WHEN u.unsent THEN d.attempts - 1 ELSE d.attempts END,
@@ -39,7 +39,12 @@ SET status = CASE WHEN u.unsent OR u.status = 'pending' THEN d.status::text ELSE
     attempt_log = CASE WHEN u.unsent THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, u.http_status, u.error, u.duration_ms) END
 FROM own u
 WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce(u.begun_at, d.begun_at)
-RETURNING CASE WHEN u.unsent THEN 'unsent' ELSE d.status::text END
+RETURNING d.tenant_id, u.was, d.status::text AS status, u.unsent
+), tallied AS (
+  INSERT INTO tallies (tenant_id, what, at)
+  SELECT tenant_id, CASE status WHEN 'succeeded' THEN 'delivered' ELSE 'undelivered' END, $12::timestamptz FROM done WHERE status <> was AND status <> 'pending'
+)
+SELECT CASE WHEN unsent THEN 'unsent' ELSE status END FROM done
 
 -- Results whose attempts are still in flight: other sessions hold their rows.
 -- name: unsettled
@@ -70,7 +75,7 @@ WITH turn AS MATERIALIZED (
       FOR NO KEY UPDATE SKIP LOCKED
     ) l
   ) x
-)
+), claimed AS (
 UPDATE webhook_deliveries d
 SET status = CASE WHEN d.attempts < cardinality($6::timestamptz[]) THEN 'pending' ELSE 'failed' END,
     attempts = least(d.attempts + 1, cardinality($6::timestamptz[])),
@@ -81,7 +86,11 @@ SET status = CASE WHEN d.attempts < cardinality($6::timestamptz[]) THEN 'pending
     attempt_log = CASE WHEN d.begun_at IS NULL THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, NULL, $8, NULL) END
 FROM due u
 WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND u.before < u.bytes
-RETURNING u.ord, u.next_attempt_at, u.begun_at IS NOT NULL, d.status = 'failed', d.id, d.event_id, d.type, d.body, d.attempts
+RETURNING u.ord, u.next_attempt_at AS due, u.begun_at IS NOT NULL AS lost, d.status = 'failed' AS last, d.tenant_id, d.id, d.event_id, d.type, d.body, d.attempts
+), tallied AS (
+  INSERT INTO tallies (tenant_id, what, at) SELECT tenant_id, 'undelivered', $5 FROM claimed WHERE last
+)
+SELECT ord, due, lost, last, id, event_id, type, body, attempts FROM claimed
 
 -- name: next
 SELECT t.ord, n.next_attempt_at

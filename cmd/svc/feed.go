@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+
+	"agentsvc/actors/limit/hold"
+	"agentsvc/actors/notice"
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/platform"
+)
+
+// openBoard makes the board of changes, and reports to it what the API changes. The journal and
+// the outbox report their own.
+func (s *service) openBoard() {
+	var peers notice.Peers
+	if s.mesh != nil {
+		peers = s.node
+	}
+	s.board = notice.New(s.sweeps, peers, s.log)
+	s.onStop(infallible(s.board.Stop))
+	s.node.Serve(notice.Service, s.board.Serve)
+	s.tables.OnChange(func(t id.TenantID, changes []msg.Change) {
+		for _, c := range changes {
+			s.board.Note(t, c)
+		}
+	})
+}
+
+// committed reports what a commit of an actor has changed.
+func (s *service) committed(c *journal.Commit) {
+	if s.board.Wanted(c.Tenant) {
+		c.Changes(func(change msg.Change) { s.board.Note(c.Tenant, change) })
+	}
+}
+
+// feeds opens feeds for the edge's connections. A feed holds one of the tenant's places for
+// event streams until it is gone.
+type feeds struct {
+	board  *notice.Board
+	limits hold.TenantStreams
+}
+
+func (f feeds) Open(ctx context.Context, v platform.FeedViewer) (edge.Subscriber, error) {
+	release, err := f.limits.Stream(ctx, v.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	seen := notice.Viewer{Tenant: v.Tenant, User: v.User, Role: v.Role, Decides: v.Decides}
+	for _, name := range v.Topics {
+		topic, _ := notice.Topic(name)
+		seen.Topics |= topic
+	}
+	return feedReader{f.board.Open(ctx, seen), release}, nil
+}
+
+func (f feeds) CutUser(t id.TenantID, u id.UserID) { f.board.CutUser(t, u) }
+
+type feedReader struct {
+	*notice.Reader
+	release func()
+}
+
+func (r feedReader) Attach(c *edge.Conn) { r.Reader.Attach(c) }
+
+func (r feedReader) Gone() {
+	r.Reader.Gone()
+	r.release()
+}
