@@ -59,6 +59,8 @@ type Browser struct {
 	engine  *engine    // nil: none is running
 	sandbox sandbox    // what the machine was found to allow
 	closed  bool
+
+	recorder *Recorder // nil: there is none
 }
 
 // New returns a Browser. It starts no process; it ends those that a killed process of the same
@@ -190,13 +192,18 @@ type Session interface {
 func (b *Browser) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
-	e := b.engine
+	e, r := b.engine, b.recorder
 	b.mu.Unlock()
 	b.places.close()
+	if e != nil {
+		e.end(errors.New("this node is stopping"))
+	}
+	if r != nil {
+		r.close()
+	}
 	if e == nil {
 		return nil
 	}
-	e.end(errors.New("this node is stopping"))
 	select {
 	case <-e.gone:
 		return nil

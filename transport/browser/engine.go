@@ -224,11 +224,19 @@ func (b *Browser) attend(e *engine) {
 			}
 			return
 		case <-look.C:
-			if b.places.busy() {
+			if b.places.busy() || b.records() {
 				e.weigh(b.cfg.Memory)
 			}
 		}
 	}
+}
+
+// records reports whether a recorder session is open.
+func (b *Browser) records() bool {
+	b.mu.Lock()
+	r := b.recorder
+	b.mu.Unlock()
+	return r != nil && r.places.busy()
 }
 
 var (
