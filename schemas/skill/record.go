@@ -192,6 +192,11 @@ func (l *Locator) Check() error {
 	return r.problem()
 }
 
+// meets reports whether two locators, each proved to find one element, find the same.
+func (l *Locator) meets(other *Locator) bool {
+	return l != nil && other != nil && slices.ContainsFunc(l.Tries(), func(s string) bool { return slices.Contains(other.Tries(), s) })
+}
+
 // Element is what a recorder found out about the element of an action.
 type Element struct {
 	Locator Locator   // each selector was proved to find this element alone
@@ -264,7 +269,7 @@ func (r *Recording) Plan(a *Action, el *Element, inSignIn bool) (Step, error) {
 // the same field, else a new one.
 func (r *Recording) secretFor(l *Locator) string {
 	for i := range r.Steps {
-		if s := &r.Steps[i]; s.Secret && s.Target != nil && l != nil && s.Target.Selector == l.Selector {
+		if s := &r.Steps[i]; s.Secret && s.Target.meets(l) {
 			return s.SecretRef
 		}
 	}
@@ -287,7 +292,7 @@ func (r *Recording) repeats(s *Step) *Step {
 	}
 	last := &r.Steps[len(r.Steps)-1]
 	focused := last.Kind == Click && s.Kind != Tick && last.ID != r.CommitStepID // a click into the field
-	if !focused && (last.Kind != s.Kind || last.Secret != s.Secret) || last.Target == nil || last.Target.Selector != s.Target.Selector {
+	if !focused && (last.Kind != s.Kind || last.Secret != s.Secret) || !last.Target.meets(s.Target) {
 		return nil
 	}
 	return last

@@ -89,9 +89,9 @@ type taught struct {
 	waiting   chan struct{} // actions, with the one that is performed
 
 	// What follows belongs to the holder of turn.
-	s       *session // nil: it is not live any more
-	rec     skill.Recording
-	secrets map[string]string
+	s        *session // nil: it is not live any more
+	rec      skill.Recording
+	secrets  map[string]string
 	pictured time.Time
 
 	mu      sync.Mutex // guards what is below
@@ -110,7 +110,9 @@ type picture struct {
 	jpeg []byte
 }
 
-func unknownSession() error { return problem.NotFound("recorder session") }
+func unknownSession() error {
+	return problem.New(problem.CodeBrowserSkillNotFound, "There is no such recorder session of yours.")
+}
 
 func badRecord(path, message string) error {
 	return skill.InvalidArgs([]problem.Field{{Path: path, Message: message}})
@@ -130,7 +132,7 @@ func (r *Recorder) Served(ctx context.Context, _ id.MemberID, m any) (any, error
 }
 
 // Record answers a question about sessions of this node. A session that this node does not have,
-// or that is another principal's, is NOT_FOUND.
+// or that is another principal's, is BROWSER_SKILL_NOT_FOUND.
 func (r *Recorder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
 	switch q.Do {
 	case msg.RecordStart:
@@ -260,6 +262,9 @@ func (t *taught) begin(ctx context.Context, release func()) error {
 	err = s.goTo(limit, t.rec.StartURL)
 	if err == nil {
 		err = s.settle(limit)
+	}
+	if err == nil && s.proxy.refusedHost(s.page.URL()) {
+		err = failed(skill.CodeStepFailed, "The outbound guard refuses this address.")
 	}
 	f := new(fault)
 	switch {

@@ -39,6 +39,7 @@ type found struct {
 	Tag       string   `json:"tag"`
 	Kind      string   `json:"kind"`
 	Options   []string `json:"options"`
+	Choices   []string `json:"choices"` // values and labels of a list
 	Secret    bool     `json:"secret"`
 	Ticks     bool     `json:"ticks"`
 	Ticked    bool     `json:"ticked"`
@@ -55,6 +56,9 @@ const (
 	maxFound  = 64 << 10
 	maxProofs = 10
 	maxKept   = 5 // selectors of a step: the first, and candidates
+
+	// patience is the time in which an element that an action names must be there.
+	patience = 5 * time.Second
 )
 
 // parseFound reads what a page says.
@@ -180,11 +184,7 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 			return badRecord("value", "the address "+string(reason))
 		}
 	case k == skill.Click && about.Tag == "select" && !of.Commit:
-		options := ""
-		if len(about.Options) > 0 {
-			options = ": " + strings.Join(about.Options, ", ")
-		}
-		return badRecord("kind", "this is a list: select one of its options"+options)
+		return badRecord("kind", "this is a list: select one of its options"+among(about.Options))
 	case k == skill.Click && about.File:
 		return badRecord("target", "is a file chooser, which is refused")
 	case k == skill.Click && about.Ticks && !of.Commit:
@@ -199,6 +199,8 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		return badRecord("target", "is no field to type into")
 	case k == skill.Select && about.Tag != "select":
 		return badRecord("target", "is no list to select from")
+	case k == skill.Select && !slices.Contains(about.Choices, value) && !slices.Contains(about.Choices, strings.TrimSpace(value)):
+		return badRecord("value", "the list has no such option"+among(about.Options))
 	}
 	st, err := t.rec.Plan(&of, el, about != nil && about.Wall)
 	if err != nil {
@@ -225,9 +227,13 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		s.confirm = true
 		s.mu.Unlock()
 	}
-	err = s.act(ctx, &st, value)
-	if err == nil {
-		err = s.settle(ctx)
+	limit, cancel := context.WithTimeout(ctx, s.step)
+	defer cancel()
+	if err = s.act(limit, &st, value); err == nil {
+		err = s.settle(limit)
+	}
+	if err == nil && st.Kind == skill.Navigate && s.proxy.refusedHost(s.page.URL()) {
+		err = failed(skill.CodeStepFailed, "The outbound guard refuses this address.")
 	}
 	if of.Commit {
 		s.mu.Lock()
@@ -248,6 +254,14 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		return t.rec.Bind(st.ID, of.Param, of.Type, "")
 	}
 	return nil
+}
+
+// among names some of the options of a list.
+func among(options []string) string {
+	if len(options) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(options[:min(20, len(options))], ", ")
 }
 
 // element finds the element of an action and how it is found again; nil for an action on the page.
@@ -281,7 +295,7 @@ func (t *taught) element(ctx context.Context, a *skill.Action) (*skill.Element, 
 			return nil, nil, err
 		}
 	case a.Target != nil:
-		limit, cancel := context.WithTimeout(ctx, min(2*time.Second, s.step))
+		limit, cancel := context.WithTimeout(ctx, min(patience, s.step))
 		defer cancel()
 		l, err := s.locate(limit, a.Target, k == skill.Tick)
 		f := new(fault)

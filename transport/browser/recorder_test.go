@@ -64,8 +64,17 @@ func (p *pupil) start(url string) {
 	p.Cleanup(func() { _ = p.ask(msg.RecordEnd, func(q *msg.Record) { q.Session = session }) })
 }
 
+// try does an action, in which AT(selector) stands for the coordinates of an element.
 func (p *pupil) try(action string) error {
 	p.Helper()
+	for {
+		before, rest, ok := strings.Cut(action, "AT(")
+		if !ok {
+			break
+		}
+		selector, after, _ := strings.Cut(rest, ")")
+		action = before + p.at(selector) + after
+	}
 	var a skill.Action
 	if err := json.Unmarshal([]byte(action), &a); err != nil {
 		p.Fatal(action, err)
@@ -121,9 +130,9 @@ func TestARecordedOrderIsCancelledOnce(t *testing.T) {
 	if p.last.Status != skill.RecorderLive || p.last.URL != w.url+"/login" || p.last.Shot == "" || len(p.last.Steps) != 0 {
 		t.Fatalf("%+v", p.last)
 	}
-	p.act(`{"kind":"click",`+p.at("#user")+`}`,
+	p.act(`{"kind":"click",AT(#user)}`,
 		`{"kind":"type","value":"`+site.User+`","secret_ref":"user"}`,
-		`{"kind":"type",`+p.at("#password")+`,"value":"not-this-one"}`,
+		`{"kind":"type",AT(#password),"value":"not-this-one"}`,
 		`{"kind":"type","target":{"selector":"#password"},"value":"`+site.Password+`"}`)
 	if n := len(p.last.Steps); n != 2 || p.last.Steps[1].SecretRef != "password" || p.last.Steps[1].Value != nil || !slices.Equal(p.last.Auth.SecretRefs, []string{"user", "password"}) {
 		t.Fatalf("%+v %+v", p.last.Steps, p.last.Auth)
@@ -147,10 +156,10 @@ func TestARecordedOrderIsCancelledOnce(t *testing.T) {
 		`{"kind":"bind","step_id":"s4","param":"order","value":"1001"}`,
 		`{"kind":"click","target":{"text":"Cancel this order"}}`,
 		`{"kind":"select","target":{"selector":"#reason"},"value":"The customer asked","param":"cause"}`,
-		`{"kind":"type",`+p.at("#refund")+`,"value":"12.50","param":"refund"}`,
+		`{"kind":"type",AT(#refund),"value":"12.50","param":"refund"}`,
 		`{"kind":"type","target":{"selector":"#note"},"value":"as told by phone"}`,
-		`{"kind":"click",`+p.at("#notify")+`}`,
-		`{"kind":"commit",`+p.at("#confirm")+`}`)
+		`{"kind":"click",AT(#notify)}`,
+		`{"kind":"commit",AT(#confirm)}`)
 	if n := w.Effects("1001"); n != 0 {
 		t.Fatalf("marking the commit step committed: %d effects", n)
 	}
@@ -171,7 +180,7 @@ func TestARecordedOrderIsCancelledOnce(t *testing.T) {
 	if n := len(p.last.Params); n != 3 || p.last.Params[0].AllowInURL != true || *p.last.Params[0].Example != "1001" || p.last.Params[1].Type != skill.Enum || len(p.last.Params[1].Enum) != 3 || p.last.Params[2].Type != skill.Number {
 		t.Errorf("%+v", p.last.Params)
 	}
-	if _, err := r.Record(t.Context(), &msg.Record{Do: msg.RecordTaken, Tenant: p.q.Tenant, Principal: p.q.Principal, Session: p.q.Session}); !is(err, problem.CodeNotFound, "") {
+	if _, err := r.Record(t.Context(), &msg.Record{Do: msg.RecordTaken, Tenant: p.q.Tenant, Principal: p.q.Principal, Session: p.q.Session}); !is(err, problem.CodeBrowserSkillNotFound, "") {
 		t.Errorf("a live session was taken: %v", err)
 	}
 	if err := p.ask(msg.RecordFinish, func(q *msg.Record) {
@@ -223,7 +232,7 @@ func TestARecordedOrderIsCancelledOnce(t *testing.T) {
 	if err := p.ask(msg.RecordUsed, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ask(msg.RecordRead, nil); !is(err, problem.CodeNotFound, "") {
+	if err := p.ask(msg.RecordRead, nil); !is(err, problem.CodeBrowserSkillNotFound, "") {
 		t.Errorf("a used session: %v", err)
 	}
 }
@@ -248,7 +257,7 @@ func TestSelectorsAreUnique(t *testing.T) {
 	path := func(rest string) string { return "#app > " + rest }
 	for i, c := range []struct{ action, at, selector, text string }{
 		{`"kind":"commit"`, "text=draft", `button:has-text("Save draft")`, "Save draft"}, // role and name
-		{`"kind":"commit"`, "button >> nth=1", path("button:nth-of-type(2)"), ""},         // another one's name holds its name
+		{`"kind":"commit"`, "button >> nth=1", path("button:nth-of-type(2)"), ""},        // another one's name holds its name
 		{`"kind":"commit"`, "a", `a:has-text("Plain page")`, "Plain page"},
 		{`"kind":"type","value":"x"`, "[name=q]", `input[aria-label="Search"]`, ""},
 		{`"kind":"type","value":"Bern"`, "label input >> nth=0", `label:has-text("City") input`, ""}, // label
@@ -259,7 +268,7 @@ func TestSelectorsAreUnique(t *testing.T) {
 		{`"kind":"click"`, "li >> nth=1", path("ul > li:nth-of-type(2)"), ""},
 		{`"kind":"click"`, "label[for=agree]", "#agree", ""}, // a label is its box
 	} {
-		p.act(`{` + c.action + `,` + p.at(c.at) + `}`)
+		p.act(`{` + c.action + `,AT(` + c.at + `)}`)
 		s := p.last.Steps[len(p.last.Steps)-1]
 		if s.Target.Selector != c.selector || s.Target.Text != c.text || len(p.last.Steps) != i+1 {
 			t.Errorf("%s: %+v", c.at, s.Target)
@@ -278,10 +287,10 @@ func TestSelectorsAreUnique(t *testing.T) {
 		text   string
 	}{
 		{`{"kind":"click","target":{"selector":"#nowhere"}}`, problem.CodeInvalidArgs, "target: no element"},
-		{`{"kind":"click",` + p.at("select") + `}`, problem.CodeInvalidArgs, "Red"},
+		{`{"kind":"click",AT(select)}`, problem.CodeInvalidArgs, "Red"},
 		{`{"kind":"check","target":{"selector":"#agree"},"value":"true","param":"agree"}`, "", ""},
 		{`{"kind":"type","target":{"selector":"#agree"},"value":"x"}`, problem.CodeInvalidArgs, "no field"},
-		{`{"kind":"type",` + p.at("[type=password]") + `,"value":"hush-hush-5"}`, problem.CodeInvalidArgs, "before the commit step"},
+		{`{"kind":"type",AT([type=password]),"value":"hush-hush-5"}`, problem.CodeInvalidArgs, "before the commit step"},
 		{`{"kind":"select","target":{"selector":"select"},"value":"Blue"}`, problem.CodeInvalidArgs, "no such option"},
 		{`{"kind":"bind","step_id":"s99","param":"x"}`, problem.CodeInvalidArgs, "step_id"},
 		{`{"kind":"navigate","value":"http://127.0.0.1:1/"}`, problem.CodeInvalidArgs, "value"},
@@ -306,7 +315,7 @@ func TestHostilePagesAreRecorded(t *testing.T) {
 	b, w := quickly(t), newWorld(t)
 	p := newPupil(t, recorderOf(b), id.TenantID{UUID: id.NewAnywhere()})
 	p.start(w.url + "/lab/liar")
-	if err := p.try(`{"kind":"commit",` + p.at("#act") + `}`); err != nil {
+	if err := p.try(`{"kind":"commit",AT(#act)}`); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range p.last.Steps {
@@ -315,10 +324,10 @@ func TestHostilePagesAreRecorded(t *testing.T) {
 		}
 	}
 	p.act(`{"kind":"navigate","value":"` + w.url + `/lab/frame?to=/lab/plain"}`)
-	if err := p.try(`{"kind":"click",` + p.at("iframe") + `}`); !is(err, problem.CodeInvalidArgs, "frame") {
+	if err := p.try(`{"kind":"click",AT(iframe)}`); !is(err, problem.CodeInvalidArgs, "frame") {
 		t.Error(err)
 	}
-	p.act(`{"kind":"navigate","value":"`+w.url+`/lab/popup"}`, `{"kind":"click",`+p.at("#act")+`}`)
+	p.act(`{"kind":"navigate","value":"`+w.url+`/lab/popup"}`, `{"kind":"click",AT(#act)}`)
 	if !strings.Contains(p.last.Note, "popup") {
 		t.Error("a popup: ", p.last.Note)
 	}
@@ -332,7 +341,7 @@ func TestHostilePagesAreRecorded(t *testing.T) {
 	if err := resides.try(`{"kind":"navigate","value":"http://127.0.0.2:9/"}`); !is(err, problem.CodeInvalidArgs, "residency") {
 		t.Error(err)
 	}
-	resides.act(`{"kind":"click",` + resides.at("#act") + `}`)
+	resides.act(`{"kind":"click",AT(#act)}`)
 	testkit.Eventually(t, "the session ends outside the residency", func() bool {
 		return resides.ask(msg.RecordRead, nil) == nil && resides.last.Status == skill.RecorderEnded && strings.Contains(resides.last.Note, "residency")
 	})
@@ -367,7 +376,7 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 			func(q *msg.Record) { q.Tenant = id.TenantID{UUID: id.NewAnywhere()} },
 			func(q *msg.Record) { q.Session = id.RecorderSessionID{UUID: id.NewAnywhere()} },
 		} {
-			if err := p.ask(do, func(q *msg.Record) { change(q); q.After = "p1" }); !is(err, problem.CodeNotFound, "") {
+			if err := p.ask(do, func(q *msg.Record) { change(q); q.After = "p1" }); !is(err, problem.CodeBrowserSkillNotFound, "") {
 				t.Errorf("%s of a foreign session: %v", do, err)
 			}
 		}

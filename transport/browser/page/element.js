@@ -119,6 +119,7 @@ const about = (e, all) => {
     selectors: selectors.slice(0, 8), text, tag, type, name: nameOf(e),
     kind: kinds[type] || (/^(decimal|numeric)$/.test(e.getAttribute('inputmode') || '') ? 'number' : ''),
     options: tag === 'select' ? Array.from(e.options).filter(o => o.value !== '' && !o.disabled).map(o => norm(o.label)).slice(0, 100) : [],
+    choices: tag === 'select' ? Array.from(e.options).filter(o => !o.disabled).flatMap(o => [o.value, norm(o.label)]).slice(0, 1000) : [],
     secret: type === 'password' || /(current|new)-password|one-time-code/.test(e.getAttribute('autocomplete') || ''),
     ticks: type === 'checkbox' || type === 'radio', ticked: e.checked === true, radio: type === 'radio',
     field: tag === 'textarea' || tag === 'input' && !clickable && !/^(checkbox|radio|image|file|color)$/.test(type) || e.isContentEditable,
