@@ -45,7 +45,7 @@ var (
 		return r
 	}()
 	sampleRecorder = skill.RecorderSession{ID: sampleRecorderID, Status: skill.RecorderLive, StartURL: "https://portal.example.com/claims", URL: "https://portal.example.com/claims", Title: "Claims",
-		Steps: []skill.Step{{ID: "s1", Phase: skill.Main, Kind: skill.Type, Target: &skill.Locator{Selector: `label:has-text("Order number") input`, Candidates: []string{"#order"}}, Value: text("1001"), Param: "order"}},
+		Steps:  []skill.Step{{ID: "s1", Phase: skill.Main, Kind: skill.Type, Target: &skill.Locator{Selector: `label:has-text("Order number") input`, Candidates: []string{"#order"}}, Value: text("1001"), Param: "order"}},
 		Params: []skill.Param{{Name: "order", Type: skill.String, Label: "Order", Required: true, Example: text("1001")}}, ResultFields: []skill.Field{}, Assertions: []skill.Check{},
 		TargetHosts: []string{"portal.example.com"}, Auth: skill.Auth{Kind: skill.AuthNone, SecretRefs: []string{}},
 		Shot: "browser-skills/" + sampleTenant.ID.String() + "/" + sampleRecorderID.String() + "/p4.jpg", Width: 1024, Height: 720, ExpiresAt: sampleEnd}

@@ -74,13 +74,13 @@ func (p *Platform) recorderRoutes(t *edge.Table) {
 		Description: "Performs one action of the mouse or the keyboard, by coordinates or by element, and records it as a step whose selectors were each proved to find the element alone. " +
 			"What is typed into a password field is a secret: it is kept in memory for the dry run, and is in no step, picture or log. A missing element is INVALID_ARGS, and the session goes on.",
 		Tag: skillsTag, Role: admin, Status: 200, Idempotent: true, Codes: append([]problem.Code{problem.CodeInvalidArgs}, missing...),
-		Example: map[string]any{"kind": "type", "target": map[string]any{"selector": "#order"}, "value": "1001", "param": "order"}}, p.actInRecorder)
+		Example: map[string]any{"kind": "click", "x": 512, "y": 204}}, p.actInRecorder)
 	edge.Handle(t, edge.Route{Method: "POST", Path: sessions + "/{id}/finish", ID: "finishRecorder", Answer: sampleFinished,
 		Summary: "Finish a recorder session",
 		Description: "Ends the page and replays the steps before the commit step as a dry run in a fresh one; dry_run says what became of it. A session whose dry run did not land can be " +
 			"finished again with other params, and makes no skill. Without a commit step nothing is replayed, unless reads_only is true.",
 		Tag: skillsTag, Role: admin, Status: 200, Idempotent: true, Codes: append([]problem.Code{problem.CodeInvalidArgs, problem.CodeBrowserSkillUnavailable}, missing...),
-		Example: map[string]any{"params": map[string]any{"order": "1002"}}}, p.finishRecorder)
+		Example: map[string]any{"reads_only": true}}, p.finishRecorder)
 }
 
 // record asks the recorder in the caller's name.
