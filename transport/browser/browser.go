@@ -34,6 +34,10 @@ type Config struct {
 	// loopback. A Chromium elsewhere must reach it.
 	ProxyListen string
 
+	// Display is the environment of a display, such as DISPLAY=:0. Not empty: pages are shown in
+	// windows on this machine, for Teach.
+	Display []string
+
 	Pages       int           // sessions at a time; 0: 4
 	TenantPages int           // of one tenant; 0: half of Pages, at least 1
 	Queue       int           // sessions that wait; 0: 64

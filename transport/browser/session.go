@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/playwright-community/playwright-go"
@@ -35,6 +36,7 @@ type session struct {
 	read    map[string]string    // what bound fields held when they were filled
 	shots   int
 
+	byHand  atomic.Bool      // a person sees the page and answers its dialogs
 	visited func(url string) // told of each address of the main frame; nil: nobody is
 
 	left chan struct{} // closed when the main frame landed out of scope
@@ -276,6 +278,9 @@ func (s *session) watch(c playwright.BrowserContext, page playwright.Page) {
 	page.OnCrash(func(playwright.Page) { s.lose() })
 	page.OnClose(func(playwright.Page) { s.lose() })
 	page.OnDialog(func(d playwright.Dialog) {
+		if s.byHand.Load() {
+			return
+		}
 		s.mu.Lock()
 		accept := s.confirm && d.Type() == "confirm"
 		if accept {
