@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/playwright-community/playwright-go"
+
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
@@ -408,5 +410,96 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 	e.end(errDied)
 	if err := other.try(`{"kind":"press","value":"Enter"}`); err != nil || other.last.Status != skill.RecorderEnded {
 		t.Errorf("the browser died: %v %s", err, other.last.Status)
+	}
+}
+
+// What a person does by hand in a window is recorded by the same code: here the hand is real input
+// events of the browser's own.
+func TestALessonIsRecordedByHand(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	done := make(chan struct{})
+	said := make(chan string, 100)
+	type end struct {
+		l   *Lesson
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		l, err := b.Teach(context.Background(), w.url+"/orders", func(s string) { said <- s }, done)
+		ended <- end{l, err}
+	}()
+	var page playwright.Page
+	testkit.Eventually(t, "the page is there", func() bool {
+		b.mu.Lock()
+		e := b.engine
+		b.mu.Unlock()
+		if e == nil {
+			return false
+		}
+		for _, c := range e.browser.Contexts() {
+			for _, p := range c.Pages() {
+				if strings.HasPrefix(p.URL(), w.url+"/login") {
+					page = p
+				}
+			}
+		}
+		return page != nil
+	})
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := func(want string) {
+		t.Helper()
+		select {
+		case got := <-said:
+			if !strings.Contains(got, want) {
+				t.Fatalf("heard %q, want %q", got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%q was not heard", want)
+		}
+	}
+	do(page.Locator("#user").Click())
+	do(page.Keyboard().Type(site.User))
+	do(page.Keyboard().Press("Tab"))
+	do(page.Keyboard().Type(site.Password))
+	do(page.Keyboard().Press("Enter"))
+	heard("s1  Type into")
+	heard("s2  Type a secret into")
+	heard("s3  Click")
+	do(page.WaitForURL(w.url + "/orders"))
+	do(page.Locator("text=1001").Click())
+	heard("s4  Click")
+	do(page.Locator("#cancel").Click())
+	heard("s5  Click")
+	do(page.Locator("#note").Fill("")) // the hand of the test is there
+	do(page.Locator("#note").PressSequentially("by hand"))
+	do(page.Locator("h1").Click(playwright.LocatorClickOptions{Modifiers: []playwright.KeyboardModifier{*playwright.KeyboardModifierAlt}}))
+	heard("s6  Type into")
+	heard("result field field_1: ")
+	do(page.Locator("#confirm").Click(playwright.LocatorClickOptions{Modifiers: []playwright.KeyboardModifier{*playwright.KeyboardModifierAlt, *playwright.KeyboardModifierShift}}))
+	heard("commit step, not performed")
+	close(done)
+	got := <-ended
+	do(got.err)
+	l := got.l
+	if w.Effects("1001") != 0 || l.Secrets()["password"] != site.Password || len(l.Secrets()) != 1 {
+		t.Errorf("%d effects, %d secrets", w.Effects("1001"), len(l.Secrets()))
+	}
+	do(l.Recording().Bind("s6", "note", "", ""))
+	d := l.Recording().Definition()
+	doc, err := json.Marshal(d)
+	do(err)
+	if strings.Contains(string(doc), site.Password) || d.CommitStepID != "s7" || d.Steps[2].Phase != skill.SignIn || d.Steps[3].InSignIn() || d.Steps[2].Target.Selector != `button:has-text("Sign in")` {
+		t.Errorf("%s", doc)
+	}
+	replay, err := l.Replay(t.Context(), nil)
+	do(err)
+	if replay.Status != skill.ReplayLanded || replay.Values["note"] != "by hand" || w.Effects("1001") != 0 {
+		t.Errorf("%+v", replay)
 	}
 }
