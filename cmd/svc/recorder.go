@@ -21,8 +21,8 @@ type recorders struct {
 	living func() []id.MemberID // also those that drain
 }
 
-// askHeld is how long another node may take to say whether it holds a session of a principal. One
-// that does not answer holds up nobody: its sessions are lost if it is dead.
+// askHeld is how long another node may take to say whether it holds a session of a principal. A
+// node that does not answer is passed over: its sessions are lost if it is dead.
 const askHeld = 2 * time.Second
 
 // askRecorder bounds a question that another node answers: a dry run takes the longest. A node

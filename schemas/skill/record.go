@@ -621,7 +621,7 @@ var ReplayStatuses = []ReplayStatus{ReplayLanded, ReplayFailed, ReplaySkipped}
 
 // Replay is the dry run of a recording.
 type Replay struct {
-	Status  ReplayStatus      `json:"status" doc:"skipped: no commit step is marked, so that nobody knows what a replay would change."`
+	Status  ReplayStatus      `json:"status" doc:"skipped: no commit step is marked, so that a replay might change something."`
 	Code    Code              `json:"code,omitempty" doc:"Why it did not land."`
 	StepID  string            `json:"step_id,omitempty" doc:"The step that failed."`
 	Message string            `json:"message,omitempty" doc:"One sentence for people."`
@@ -634,7 +634,7 @@ type Replay struct {
 // holds no secret.
 type RecorderSession struct {
 	ID           id.RecorderSessionID `json:"id" doc:"The id, a version 7 UUID."`
-	Status       RecorderStatus       `json:"status" doc:"ended: it was finished, or its page was lost. expired: nobody used it in time."`
+	Status       RecorderStatus       `json:"status" doc:"ended: it was finished, or its page was lost. expired: it was not used in time."`
 	StartURL     string               `json:"start_url" doc:"Where it began."`
 	URL          string               `json:"url" doc:"Where the page is."`
 	Title        string               `json:"title" doc:"As the page says."`

@@ -36,7 +36,7 @@ const (
 
 // RecorderConfig configures a Recorder.
 type RecorderConfig struct {
-	Idle    time.Duration // until a session that nobody uses expires; 0: 15 min
+	Idle    time.Duration // until a session without use expires; 0: 15 min
 	Longest time.Duration // until it expires although it is used; 0: 1 h
 	Pages   int           // live sessions of this node, of one tenant as many; 0: 2
 }
@@ -315,7 +315,7 @@ func (t *taught) touch() {
 	t.timer = time.AfterFunc(d, t.expire)
 }
 
-// expire ends a session that nobody used. An ended one is forgotten.
+// expire ends a session that was not used in time. An ended one is forgotten.
 func (t *taught) expire() {
 	if !t.r.enter() {
 		return
@@ -333,7 +333,7 @@ func (t *taught) expire() {
 	if early {
 		return
 	}
-	t.stop(skill.RecorderExpired, "Nobody used the session in time.")
+	t.stop(skill.RecorderExpired, "The session was not used in time.")
 	t.touch()
 }
 

@@ -37,7 +37,7 @@ type session struct {
 	shots   int
 
 	byHand  atomic.Bool      // a person sees the page and answers its dialogs
-	visited func(url string) // told of each address of the main frame; nil: nobody is
+	visited func(url string) // is called with each address of the main frame; may be nil
 
 	left chan struct{} // closed when the main frame landed out of scope
 	lost chan struct{} // closed when the page crashed or was closed
