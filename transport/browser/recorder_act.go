@@ -97,7 +97,6 @@ func (t *taught) act(ctx context.Context, a *skill.Action) (*msg.Recorded, error
 		return nil, badRecord("kind", "the session is not live any more")
 	}
 	t.touch()
-	t.s.takeNotes()
 	limit, cancel := context.WithTimeout(ctx, 3*t.s.step)
 	defer cancel()
 	err := t.perform(limit, a)

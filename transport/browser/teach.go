@@ -70,13 +70,17 @@ const (
 // window is. said is told of each step. An Alt-click picks a result field and an Alt-Shift-click
 // marks the commit step; neither does anything on the page. Popups are closed, as in every run.
 func (b *Browser) Teach(ctx context.Context, url string, said func(string), done <-chan struct{}) (*Lesson, error) {
+	return b.teach(ctx, url, said, done, func(playwright.Page) {})
+}
+
+// teach is Teach, with a function that is told of the page before it is opened.
+func (b *Browser) teach(ctx context.Context, url string, said func(string), done <-chan struct{}, opened func(playwright.Page)) (*Lesson, error) {
 	l := &Lesson{b: b, secrets: map[string]string{}}
 	l.rec.StartURL = url
 	var (
-		mu     sync.Mutex // guards what is below
-		hosts  []string
-		deeds  []deed
-		closed = make(chan struct{})
+		mu    sync.Mutex // guards what is below
+		hosts []string
+		deeds []deed
 	)
 	visited := func(at string) {
 		mu.Lock()
@@ -86,7 +90,7 @@ func (b *Browser) Teach(ctx context.Context, url string, said func(string), done
 		}
 	}
 	job := &skill.Job{Definition: &skill.Definition{}}
-	s, err := b.openAt(ctx, job, skill.Scope{AnyHost: true}, visited, func() { close(closed) }, 12*time.Hour)
+	s, err := b.openAt(ctx, job, skill.Scope{AnyHost: true}, visited, func() {}, 12*time.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +124,7 @@ func (b *Browser) Teach(ctx context.Context, url string, said func(string), done
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrUnavailable, brief(err))
 	}
+	opened(s.page)
 	if err := s.goTo(limit, url); err != nil {
 		f := new(fault)
 		if errors.As(err, &f) {
