@@ -308,6 +308,7 @@ func (t *taught) element(ctx context.Context, a *skill.Action) (*skill.Element, 
 			given = tries[0]
 		}
 		if err := s.do(ctx, func() (err error) {
+			//lint:ignore SA1019 only a handle can be compared with what a selector finds, and the library's other call for one panics
 			node, err = l.ElementHandle(playwright.LocatorElementHandleOptions{Timeout: ms(time.Second)})
 			return err
 		}); err != nil {
