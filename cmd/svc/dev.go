@@ -16,6 +16,7 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
+	"agentsvc/transport/egress"
 )
 
 // loopback is what svc dev may reach in addition to public addresses: the tool servers
@@ -66,8 +67,8 @@ func (c *Config) dev(cmd *cobra.Command, nodes int) *dev.Config {
 	log := newLog(c)
 	return &dev.Config{
 		Version: version, Addr: c.Addr, LocalURL: "http://" + dialable(c.Addr), PublicURL: c.PublicURL, DataDir: c.DataDir,
-		RealModel: c.OpenAIKey != "" || c.AnthropicKey != "",
-		JSON:      cli.WantsJSON(cmd), Out: cmd.OutOrStdout(), Errs: cmd.ErrOrStderr(), Log: log,
+		RealModel: c.OpenAIKey != "" || c.AnthropicKey != "", NoBrowser: c.noBrowser(log),
+		JSON: cli.WantsJSON(cmd), Out: cmd.OutOrStdout(), Errs: cmd.ErrOrStderr(), Log: log,
 		Serve: func(ctx context.Context, ready func(context.Context) error) error { return serve(ctx, c, log, ready) },
 		Manage: func(ctx context.Context, work func(context.Context, *store.SystemStore) error) error {
 			return withDatabase(ctx, c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
@@ -83,6 +84,19 @@ func (c *Config) dev(cmd *cobra.Command, nodes int) *dev.Config {
 			"SVC_LOG_LEVEL="+c.LogLevel.String(), "SVC_LOG_FORMAT="+c.LogFormat),
 		OpenDatabase: func(ctx context.Context) (*dev.Database, error) { return openShared(ctx, c, nodes, log) },
 	}
+}
+
+// noBrowser returns why browser skills are not available on this machine, "" if they are. It starts
+// nothing.
+func (c *Config) noBrowser(log zerolog.Logger) string {
+	b, err := openBrowser(c, egress.New(egress.Config{}), log)
+	if err == nil {
+		err = b.Available()
+	}
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // openShared opens the database of several nodes. It makes the master key of a new

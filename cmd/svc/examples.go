@@ -100,6 +100,7 @@ var examples = map[string][]string{
 	"svc skills ls":          {"svc skills ls"},
 	"svc skills get":         {"svc skills get carrier-claim"},
 	"svc skills create":      {"svc skills create @skill.json"},
+	"svc skills record":      {"svc skills record https://portal.example.com/ --name 'Cancel an order' --own"},
 	"svc skills update":      {"svc skills update carrier-claim --disable", `svc skills update carrier-claim --patch '{"policy":{"required_approvals":2}}'`},
 	"svc skills rm":          {"svc skills rm carrier-claim"},
 	"svc skills dry-run":     {`svc skills dry-run carrier-claim --params '{"order":"1001"}'`},

@@ -73,7 +73,7 @@ func rootCommand() *cobra.Command {
 		tenantCommand(), keyCommand(), userCommand(), resealCommand(), filesCommand(),
 		clusterCommand(), parseCommand(), browserCommand(),
 	)
-	root.AddCommand(client.Commands()...)
+	root.AddCommand(client.Commands(teach)...)
 	return root
 }
 

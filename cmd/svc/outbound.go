@@ -50,6 +50,7 @@ func (s *service) openOutbound(context.Context) error {
 	if s.browser, err = openBrowser(c, s.guard, s.log); err != nil {
 		return err
 	}
+	s.node.Serve(browser.RecorderService, s.browser.NewRecorder(browser.RecorderConfig{}).Served)
 	s.onStop(s.browser.Close)
 	s.skills = &toolbox.Skills{Rows: store.NewSkillRuns(s.pools.system), Ask: skillRunsAt{s.node}.ask, Available: s.browser.Available}
 	s.noted = store.NewNoted(s.pools.system, s.member.Now, s.log)

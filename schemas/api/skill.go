@@ -136,6 +136,33 @@ type SkillDryRun struct {
 	Params SkillParams `json:"params,omitempty" doc:"A value for each parameter, by its name."`
 }
 
+// RecorderStart is the body of POST /v1/browser-skills/recorder-sessions.
+type RecorderStart struct {
+	StartURL string `json:"start_url" minLength:"1" maxLength:"2048" doc:"Where the recording begins: an http or https URL that the service may reach."`
+}
+
+// RecorderAction is the body of POST /v1/browser-skills/recorder-sessions/{id}/actions.
+type RecorderAction struct {
+	Kind      skill.ActionKind `json:"kind" doc:"A kind of step, which is performed and recorded, or what marks the recording: bind makes the value of a step a parameter, commit marks the commit step, pick makes an element a result field, expect an assertion, undo removes the last step."`
+	X         *float64         `json:"x,omitempty" minimum:"0" maximum:"4096" doc:"The element at this point of the picture, in pixels; with y."`
+	Y         *float64         `json:"y,omitempty" minimum:"0" maximum:"4096" doc:"With x."`
+	Target    *skill.Locator   `json:"target,omitempty" doc:"The element, in place of x and y. Without either, type, select, check and press act on the element that has the focus."`
+	Value     Value            `json:"value,omitempty" doc:"As the value of a step: text, the option, true or false, a key, milliseconds, pixels, the URL. bind: the part of a navigate step's URL. expect: the text; omitted: what the element says now."`
+	SecretRef string           `json:"secret_ref,omitempty" pattern:"^[a-z][a-z0-9_]*$" maxLength:"64" doc:"type: the value is a secret of this name. A password field is one without it."`
+	Commit    bool             `json:"commit,omitempty" doc:"click, press: it is the commit step, and is performed. A confirm dialog that it opens is accepted."`
+	StepID    string           `json:"step_id,omitempty" maxLength:"64" doc:"bind, commit: a recorded step. A commit without it records a click on the element that is not performed."`
+	Param     string           `json:"param,omitempty" pattern:"^[a-z][a-z0-9_]{0,63}$" doc:"type, select, check, bind: the parameter that takes the place of the value."`
+	Name      string           `json:"name,omitempty" pattern:"^[A-Za-z_][A-Za-z0-9_]{0,63}$" doc:"pick: the name of the result field."`
+	Type      skill.ParamType  `json:"type,omitempty" doc:"Of the parameter or the result field. Omitted: as the element tells, else string."`
+	Attr      skill.Attr       `json:"attr,omitempty" doc:"pick: what is read of the element. Omitted: text."`
+}
+
+// RecorderFinish is the body of POST /v1/browser-skills/recorder-sessions/{id}/finish.
+type RecorderFinish struct {
+	Params    SkillParams `json:"params,omitempty" doc:"The values of the dry run, by parameter. Omitted: as they were recorded."`
+	ReadsOnly bool        `json:"reads_only,omitempty" doc:"true: the skill changes nothing, so that all of its steps are replayed without a commit step."`
+}
+
 // SkillParams are the values of a call as they were sent: an object.
 type SkillParams json.RawMessage
 

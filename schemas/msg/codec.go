@@ -71,7 +71,7 @@ func Of[T any](name string) Type {
 func NewCodec(types ...Type) *Codec {
 	c := &Codec{types: map[string]reflect.Type{}, names: map[reflect.Type]string{}, errors: map[string]error{}}
 	for name, v := range map[string]any{
-		"done": Done{}, "revoked": Revoked{},
+		"done": Done{}, "revoked": Revoked{}, "record": Record{}, "recorded": Recorded{},
 		"acquire_slot": AcquireSlot{}, "slot_granted": SlotGranted{}, "release_slot": ReleaseSlot{}, "take_slot": TakeSlot{},
 	} {
 		c.Add(name, v)

@@ -98,6 +98,7 @@ const (
 // Scope is what a skill may visit.
 type Scope struct {
 	Hosts     []string // Definition.TargetHosts
+	AnyHost   bool     // while a skill is recorded, its hosts are not known yet
 	Residency Residency
 }
 
@@ -108,7 +109,7 @@ func (s Scope) Allows(rawURL string) Reason {
 	switch {
 	case message != "":
 		return NoWebAddress
-	case !slices.Contains(s.Hosts, a.host):
+	case !s.AnyHost && !slices.Contains(s.Hosts, a.host):
 		return OutsideHosts
 	case !s.Residency.Allows(a.host):
 		return OutsideResidency

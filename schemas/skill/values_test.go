@@ -379,7 +379,7 @@ func TestScope(t *testing.T) {
 		{"https://[2606:4700::1]/", Residency{"2606:4700::1"}, ""},
 		{"https://evil.test/", Residency{"*.example.com"}, OutsideHosts},
 	} {
-		if got := (Scope{hosts, row.residency}).Allows(row.url); got != row.want {
+		if got := (Scope{Hosts: hosts, Residency: row.residency}).Allows(row.url); got != row.want {
 			t.Errorf("%.60s in %v: %q, want %q", row.url, row.residency, got, row.want)
 		}
 	}

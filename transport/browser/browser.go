@@ -34,6 +34,10 @@ type Config struct {
 	// loopback. A Chromium elsewhere must reach it.
 	ProxyListen string
 
+	// Display is the environment of a display, such as DISPLAY=:0. Not empty: pages are shown in
+	// windows on this machine, for Teach.
+	Display []string
+
 	Pages       int           // sessions at a time; 0: 4
 	TenantPages int           // of one tenant; 0: half of Pages, at least 1
 	Queue       int           // sessions that wait; 0: 64
@@ -59,6 +63,8 @@ type Browser struct {
 	engine  *engine    // nil: none is running
 	sandbox sandbox    // what the machine was found to allow
 	closed  bool
+
+	recorder *Recorder // nil: there is none
 }
 
 // New returns a Browser. It starts no process; it ends those that a killed process of the same
@@ -190,13 +196,18 @@ type Session interface {
 func (b *Browser) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
-	e := b.engine
+	e, r := b.engine, b.recorder
 	b.mu.Unlock()
 	b.places.close()
+	if e != nil {
+		e.end(errors.New("this node is stopping"))
+	}
+	if r != nil {
+		r.close()
+	}
 	if e == nil {
 		return nil
 	}
-	e.end(errors.New("this node is stopping"))
 	select {
 	case <-e.gone:
 		return nil

@@ -125,6 +125,10 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, v := range b.cfg.Display {
+		name, value, _ := strings.Cut(v, "=")
+		h.display += "export " + name + "=" + quote(value) + "\n"
+	}
 	if err := h.fill(b.cfg.Command, driver, chromium); err != nil {
 		h.remove()
 		return nil, fmt.Errorf("prepare the directory of a browser: %w", err)
@@ -186,7 +190,7 @@ func (b *Browser) connect(e *engine, pw *playwright.Playwright, sandboxed bool) 
 		e.browser, err = pw.Chromium.ConnectOverCDP(b.cfg.CDP, playwright.BrowserTypeConnectOverCDPOptions{Timeout: ms(launchTimeout)})
 	} else {
 		e.browser, err = pw.Chromium.Launch(playwright.BrowserTypeLaunchOptions{
-			ExecutablePath: playwright.String(e.home.path + "/chromium"), Headless: playwright.Bool(true), ChromiumSandbox: playwright.Bool(sandboxed),
+			ExecutablePath: playwright.String(e.home.path + "/chromium"), Headless: playwright.Bool(len(b.cfg.Display) == 0), ChromiumSandbox: playwright.Bool(sandboxed),
 			Args: args, IgnoreDefaultArgs: []string{"--disable-popup-blocking"}, Timeout: ms(launchTimeout),
 			HandleSIGHUP: playwright.Bool(false), HandleSIGINT: playwright.Bool(false), HandleSIGTERM: playwright.Bool(false),
 			// What belongs to no session goes to a port without a listener.
@@ -224,11 +228,19 @@ func (b *Browser) attend(e *engine) {
 			}
 			return
 		case <-look.C:
-			if b.places.busy() {
+			if b.places.busy() || b.records() {
 				e.weigh(b.cfg.Memory)
 			}
 		}
 	}
+}
+
+// records reports whether a recorder session is open.
+func (b *Browser) records() bool {
+	b.mu.Lock()
+	r := b.recorder
+	b.mu.Unlock()
+	return r != nil && r.places.busy()
 }
 
 var (

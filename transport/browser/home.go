@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -66,6 +67,11 @@ func (b *Browser) chromium() (string, error) {
 		"/usr/lib/chromium/chromium", "/usr/lib64/chromium-browser/chromium-browser", "/opt/google/chrome/chrome",
 		"/Applications/Chromium.app/Contents/MacOS/Chromium", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 	}
+	what := "chromium-headless-shell"
+	if len(b.cfg.Display) > 0 { // that one has no windows
+		names = slices.DeleteFunc(names, func(n string) bool { return strings.Contains(n, "headless") })
+		what = "chromium"
+	}
 	if b.cfg.Chromium != "" {
 		names = []string{b.cfg.Chromium}
 	}
@@ -77,7 +83,7 @@ func (b *Browser) chromium() (string, error) {
 	if b.cfg.Chromium != "" {
 		return "", fmt.Errorf("%w: %s is no program", ErrUnavailable, b.cfg.Chromium)
 	}
-	return "", fmt.Errorf("%w: no Chromium found on this machine: install the package chromium-headless-shell (SVC_BROWSER names another)", ErrUnavailable)
+	return "", fmt.Errorf("%w: no Chromium found on this machine: install the package %s (SVC_BROWSER names another)", ErrUnavailable, what)
 }
 
 // home is the directory of one running browser. Its lock is held while the process that made it
@@ -86,7 +92,8 @@ func (b *Browser) chromium() (string, error) {
 type home struct {
 	path     string
 	lock     *os.File
-	uid, gid int // of the browser; -1: this process's own
+	uid, gid int    // of the browser; -1: this process's own
+	display  string // lines of the program that starts Chromium: where its windows are
 }
 
 const (
@@ -211,7 +218,7 @@ type readable struct{ fs.FS }
 // driver. Without it Chromium ends when the driver's pipe closes.
 func (h *home) script(command []string, first bool, program string) string {
 	if !first {
-		return fmt.Sprintf("#!/bin/sh\nset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", quote(program))
+		return fmt.Sprintf("#!/bin/sh\n%sset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", h.display, quote(program))
 	}
 	var quoted []string
 	for _, w := range append(append([]string{}, command...), strconv.Itoa(h.uid), strconv.Itoa(h.gid), strconv.Itoa(os.Getpid()), h.work(), program) {

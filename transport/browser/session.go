@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/playwright-community/playwright-go"
@@ -35,6 +36,9 @@ type session struct {
 	read    map[string]string    // what bound fields held when they were filled
 	shots   int
 
+	byHand  atomic.Bool      // a person sees the page and answers its dialogs
+	visited func(url string) // is called with each address of the main frame; may be nil
+
 	left chan struct{} // closed when the main frame landed out of scope
 	lost chan struct{} // closed when the page crashed or was closed
 
@@ -58,6 +62,9 @@ var (
 
 const maxPopups = 20
 
+// The size of pages.
+const viewWidth, viewHeight = 1024, 720
+
 // open makes a session: a place, a running browser, a proxy, a context and a page.
 func (b *Browser) open(ctx context.Context, j *skill.Job) (*session, error) {
 	if err := b.Available(); err != nil {
@@ -67,15 +74,22 @@ func (b *Browser) open(ctx context.Context, j *skill.Job) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	scope := skill.Scope{Hosts: j.Definition.TargetHosts, Residency: j.Residency}
+	return b.openAt(ctx, j, scope, nil, release, 3*b.cfg.JobTimeout)
+}
+
+// openAt makes a session for a place that was taken. It ends after longest, if its caller forgot
+// it.
+func (b *Browser) openAt(ctx context.Context, j *skill.Job, scope skill.Scope, visited func(string), release func(), longest time.Duration) (_ *session, err error) {
 	open.Inc()
 	for try := 0; ; try++ { // a browser that just died is replaced once
-		s := &session{b: b, job: j, release: release, step: b.cfg.StepTimeout, scope: skill.Scope{Hosts: j.Definition.TargetHosts, Residency: j.Residency},
+		s := &session{b: b, job: j, release: release, step: b.cfg.StepTimeout, scope: scope, visited: visited,
 			read: map[string]string{}, left: make(chan struct{}), lost: make(chan struct{}), inFlight: map[playwright.Request]bool{}, changed: make(chan struct{})}
 		if s.e, err = b.running(ctx); err != nil {
 			break
 		}
 		if err = s.begin(ctx); err == nil {
-			s.expiry = time.AfterFunc(3*b.cfg.JobTimeout, s.Close) // of a caller that forgot
+			s.expiry = time.AfterFunc(longest, s.Close)
 			return s, nil
 		}
 		s.teardown()
@@ -106,7 +120,7 @@ func (s *session) begin(ctx context.Context) (err error) {
 	defer cancel()
 	return s.do(ctx, func() (err error) {
 		c, err := s.e.browser.NewContext(playwright.BrowserNewContextOptions{AcceptDownloads: playwright.Bool(false), ServiceWorkers: playwright.ServiceWorkerPolicyBlock,
-			Viewport: &playwright.Size{Width: 1024, Height: 720}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out, IgnoreHttpsErrors: playwright.Bool(s.b.cfg.anyCertificate)})
+			Viewport: &playwright.Size{Width: viewWidth, Height: viewHeight}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out, IgnoreHttpsErrors: playwright.Bool(s.b.cfg.anyCertificate)})
 		if err != nil {
 			return err
 		}
@@ -220,7 +234,13 @@ func (s *session) lose() {
 
 // visit judges an address that the main frame requests or has landed on.
 func (s *session) visit(url string) {
-	if url == "" || url == "about:blank" || strings.HasPrefix(url, "chrome-error:") || s.scope.Allows(url) == "" {
+	if url == "" || url == "about:blank" || strings.HasPrefix(url, "chrome-error:") {
+		return
+	}
+	if s.scope.Allows(url) == "" {
+		if s.visited != nil {
+			s.visited(url)
+		}
 		return
 	}
 	s.mu.Lock()
@@ -258,6 +278,9 @@ func (s *session) watch(c playwright.BrowserContext, page playwright.Page) {
 	page.OnCrash(func(playwright.Page) { s.lose() })
 	page.OnClose(func(playwright.Page) { s.lose() })
 	page.OnDialog(func(d playwright.Dialog) {
+		if s.byHand.Load() {
+			return
+		}
 		s.mu.Lock()
 		accept := s.confirm && d.Type() == "confirm"
 		if accept {

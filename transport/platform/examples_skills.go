@@ -30,6 +30,7 @@ var (
 		"policy": map[string]any{"approval": "at_commit_point", "risk_level": "medium"}}
 	sampleSkillGrant  = api.SkillGrant{ID: id.GrantID{UUID: sample(0x61)}, AgentID: &sampleAgentID, Op: api.GrantRun, CreatedAt: sampleTime}
 	sampleAttached    = api.Attached{AgentID: sampleAgentID, Version: 2, Published: true, Grants: []api.SkillGrant{sampleSkillGrant}}
+	sampleRecorderID  = id.RecorderSessionID{UUID: sample(0x63)}
 	sampleSkillRunID  = id.SkillRunID{UUID: sample(0x62)}
 	sampleSkillShot   = "browser-skills/" + sampleTenant.ID.String() + "/" + sampleSkillRunID.String() + "/order.jpg"
 	sampleSkillResult = skill.StepResult{ID: "order", Kind: skill.Type, Label: "Type order", Status: skill.StepOK, Shot: sampleSkillShot}
@@ -43,8 +44,22 @@ var (
 		r.AgentRunID, r.ApprovalID, r.Mode, r.Verification, r.Result = nil, nil, skill.DryRun, []skill.CheckResult{}, nil
 		return r
 	}()
+	sampleRecorder = skill.RecorderSession{ID: sampleRecorderID, Status: skill.RecorderLive, StartURL: "https://portal.example.com/claims", URL: "https://portal.example.com/claims", Title: "Claims",
+		Steps:  []skill.Step{{ID: "s1", Phase: skill.Main, Kind: skill.Type, Target: &skill.Locator{Selector: `label:has-text("Order number") input`, Candidates: []string{"#order"}}, Value: text("1001"), Param: "order"}},
+		Params: []skill.Param{{Name: "order", Type: skill.String, Label: "Order", Required: true, Example: text("1001")}}, ResultFields: []skill.Field{}, Assertions: []skill.Check{},
+		TargetHosts: []string{"portal.example.com"}, Auth: skill.Auth{Kind: skill.AuthNone, SecretRefs: []string{}},
+		Shot: "browser-skills/" + sampleTenant.ID.String() + "/" + sampleRecorderID.String() + "/p4.jpg", Width: 1024, Height: 720, ExpiresAt: sampleEnd}
+	sampleFinished = func() skill.RecorderSession {
+		s := sampleRecorder
+		s.Status, s.CommitStepID = skill.RecorderEnded, "s2"
+		s.Steps = append(s.Steps[:1:1], skill.Step{ID: "s2", Phase: skill.Main, Kind: skill.Click, Target: &skill.Locator{Selector: `button:has-text("Send")`, Candidates: []string{"#send"}, Text: "Send"}})
+		s.DryRun = &skill.Replay{Status: skill.ReplayLanded, URL: "https://portal.example.com/claims", Title: "Claims", Values: map[string]string{"order": "1001"}}
+		return s
+	}()
 	sampleSkillDetail = api.SkillDetail{Skill: &sampleSkill, Grants: []api.SkillGrant{sampleSkillGrant}, Runs: []api.SkillRun{sampleSkillRun}}
 )
+
+func text(s string) *skill.Text { return (*skill.Text)(&s) }
 
 // describeSkills adds the descriptions of this section's types.
 func describeSkills(t *edge.Table) {
@@ -81,6 +96,11 @@ func describeSkills(t *edge.Table) {
 	edge.Doc[skill.Field](t, "A value that is read from the last page.")
 	edge.Doc[skill.Auth](t, "How a skill signs in, and the names of its secrets.")
 	edge.Doc[skill.Policy](t, "Who approves the runs of a skill. Manifests and approval policies only tighten it.")
+	edge.Doc[api.RecorderStart](t, "Where a recording begins.")
+	edge.Doc[api.RecorderAction](t, "One action of a person.")
+	edge.Doc[api.RecorderFinish](t, "How a recording is tried.")
+	edge.Doc[skill.RecorderSession](t, "A session in which a browser skill is recorded. It holds no secret.")
+	edge.Doc[skill.Replay](t, "The dry run of a recording.")
 	edge.Doc[skill.StepResult](t, "What became of a step.")
 	edge.Doc[skill.Page](t, "What the page showed before the commit step.")
 	edge.Doc[skill.CheckResult](t, "The outcome of a check.")

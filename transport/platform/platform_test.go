@@ -206,6 +206,7 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 		"updateEmbedKey": `{"name": "x"}`, "updateEndUser": `{"tags": []}`, "updateKnowledgeBase": `{"name": "x"}`, "searchKnowledgeBase": `{"query": "x"}`, "setDocumentAcls": `{"items": []}`,
 		"createSource": `{"kind": "web", "name": "x", "config": {"url": "https://x.example"}}`, "updateSource": `{"name": "x", "config": {"url": "https://x.example"}}`}
 	bodies["updateSkill"], bodies["dryRunSkill"], bodies["createSkillGrant"] = `{"name": "x"}`, `{"params": {"order": "1"}}`, `{"agent_id": "`+w.b.agent.String()+`", "ops": ["run"]}`
+	bodies["actInRecorder"] = `{"kind": "undo"}`
 	files, form := w.form(upload{"x.txt", "text/plain", "x"})
 	bodies["uploadDocuments"] = files
 	seen := 0

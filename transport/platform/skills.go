@@ -34,15 +34,6 @@ type SkillRuns interface {
 	Run(ctx context.Context, v store.View, run id.SkillRunID) (*api.SkillRun, error)
 }
 
-// Recorder knows the sessions in which browser skills are recorded.
-type Recorder interface {
-	// Recorded returns the steps of an ended session of this tenant that was not used yet; ok is
-	// false if there is none.
-	Recorded(ctx context.Context, t id.TenantID, session id.RecorderSessionID) (steps []skill.Step, ok bool, err error)
-	// Use marks a session as used by a skill that is saved.
-	Use(ctx context.Context, t id.TenantID, session id.RecorderSessionID)
-}
-
 type createSkill struct{ Body api.SkillCreate }
 
 type oneSkill struct {
@@ -113,6 +104,7 @@ func (p *Platform) skillRoutes(t *edge.Table) {
 		Summary: "Read a run of a browser skill", Tag: skillsTag, Role: member, Codes: missing}, p.getSkillRun)
 	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/browser-skills/artifacts/{key...}", ID: "downloadSkillShot", Summary: "Download a screenshot",
 		Description: "A JPEG. Secrets on the page are painted over.", Tag: skillsTag, Role: member}, p.downloadSkillShot)
+	p.recorderRoutes(t)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/browser-skills/{id}", ID: "getSkill", Answer: sampleSkillDetail,
 		Summary: "Read a browser skill", Description: "With its grants and its last runs.", Tag: skillsTag, Role: member, Codes: missing}, p.getSkill)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/browser-skills/{id}", ID: "updateSkill", Answer: sampleSkillDetail,
@@ -153,28 +145,28 @@ func (p *Platform) listSkills(ctx context.Context, c *edge.Caller, in *api.Page)
 	return list(ctx, p.Store.View(c.Tenant), *in, "browser-skills", store.View.Skills, func(s api.Skill) id.SkillID { return s.ID })
 }
 
-// recorded returns the steps of a recorder session that a body names, and the tenant's residency.
-func (p *Platform) recorded(ctx context.Context, t id.TenantID, session *id.RecorderSessionID) (out store.SkillSteps, err error) {
+// residency returns the hosts that the tenant's skills may visit.
+func (p *Platform) residency(ctx context.Context, t id.TenantID) (skill.Residency, error) {
 	tenant, err := p.Store.View(t).Tenant(ctx)
-	if err != nil {
+	if err != nil || tenant.Residency == nil {
+		return nil, err
+	}
+	return append(skill.Residency{}, tenant.Residency.AllowedHosts...), nil
+}
+
+// recorded returns the steps of a recorder session that a body names, and the tenant's residency.
+func (p *Platform) recorded(ctx context.Context, c *edge.Caller, session *id.RecorderSessionID) (out store.SkillSteps, err error) {
+	if out.Residency, err = p.residency(ctx, c.Tenant); err != nil || session == nil {
 		return out, err
 	}
-	if tenant.Residency != nil {
-		out.Residency = append(skill.Residency{}, tenant.Residency.AllowedHosts...)
+	got, err := p.record(ctx, c, msg.Record{Do: msg.RecordTaken, Session: *session})
+	if errors.Is(err, problem.New(problem.CodeBrowserSkillNotFound, "")) {
+		return out, invalidSkill("recorder_session_id", "unknown session: it must be yours, have ended, and be of no other skill")
 	}
-	if session == nil {
-		return out, nil
+	if err == nil {
+		err = json.Unmarshal(got.Steps, &out.Recorded)
 	}
-	ok := false
-	if p.Recorder != nil {
-		if out.Recorded, ok, err = p.Recorder.Recorded(ctx, t, *session); err != nil {
-			return out, err
-		}
-	}
-	if !ok {
-		return out, invalidSkill("recorder_session_id", "unknown session: it must have ended, and be of no other skill")
-	}
-	return out, nil
+	return out, err
 }
 
 func invalidSkill(path, message string) error {
@@ -191,7 +183,7 @@ func (p *Platform) checkStart(ctx context.Context, d *skill.Definition) error {
 
 func (p *Platform) createSkill(ctx context.Context, c *edge.Caller, in *createSkill) (*api.SkillAnswer, error) {
 	b := &in.Body
-	taught, err := p.recorded(ctx, c.Tenant, b.RecorderID)
+	taught, err := p.recorded(ctx, c, b.RecorderID)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +200,7 @@ func (p *Platform) createSkill(ctx context.Context, c *edge.Caller, in *createSk
 		return &api.SkillAnswer{Skill: made}, err
 	})
 	if err == nil && b.RecorderID != nil {
-		p.Recorder.Use(ctx, c.Tenant, *b.RecorderID)
+		p.used(ctx, c, *b.RecorderID)
 	}
 	return out, err
 }
@@ -258,7 +250,7 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 			return nil, invalidSkill("owner_attested", "must be true: only record actions on a system that you own or may automate")
 		}
 		var err error
-		if taught, err = p.recorded(ctx, c.Tenant, b.RecorderID); err != nil {
+		if taught, err = p.recorded(ctx, c, b.RecorderID); err != nil {
 			return nil, err
 		}
 	}
@@ -272,7 +264,7 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 		return nil, err
 	}
 	if b.RecorderID != nil {
-		p.Recorder.Use(ctx, c.Tenant, *b.RecorderID)
+		p.used(ctx, c, *b.RecorderID)
 	}
 	shown, err := p.skillDetail(ctx, v, out)
 	if err != nil {
@@ -460,6 +452,9 @@ func (p *Platform) downloadSkillShot(ctx context.Context, c *edge.Caller, in *sk
 	rest, own := strings.CutPrefix(in.Key, store.SkillShots+"/"+c.Tenant.String()+"/")
 	if !own || !shotKey.MatchString(rest) {
 		return nil, problem.NotFound("screenshot")
+	}
+	if shot, err := p.recorderShot(ctx, c, rest); shot != nil || err != nil {
+		return shot, err
 	}
 	body, size, err := p.Files.Open(ctx, in.Key)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -325,19 +325,36 @@ func tries[T any](ctx context.Context, read func() (*T, error)) (*T, error) {
 	}
 }
 
-// awaitSkill waits until a run is as done says. It holds nothing while it waits, and goes on after
-// a change that it misses.
+// errGone is returned for a run whose row is gone: its skill was deleted.
+var errGone = errors.New("the run of the browser skill is gone")
+
+// awaitSkill waits for a run as awaitRow does, and returns what the model hears if it cannot.
 func (b *Toolbox) awaitSkill(ctx context.Context, t tool.Caller, r id.SkillRunID, done func(*store.SkillRun) bool) (*store.SkillRun, *tool.Outcome) {
+	row, err := b.awaitRow(ctx, t.Tenant, r, done)
+	switch {
+	case err == nil:
+		return row, nil
+	case errors.Is(err, errGone):
+		return nil, skillGone()
+	case ctx.Err() != nil:
+		return nil, failed(tool.ErrToolTimeout, "The skill did not end in time.")
+	}
+	return nil, b.unread(ctx, &t, err)
+}
+
+// awaitRow waits until a run is as done says. It holds nothing while it waits, and goes on after a
+// change that it misses. The error is errGone, that of ctx, or that of the storage.
+func (b *Toolbox) awaitRow(ctx context.Context, t id.TenantID, r id.SkillRunID, done func(*store.SkillRun) bool) (*store.SkillRun, error) {
 	for {
 		changed, forget := b.Skills.change(r)
-		row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, r) })
+		row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t, r) })
 		switch {
 		case err != nil:
 			forget()
-			return nil, b.unread(ctx, &t, err)
+			return nil, err
 		case row == nil:
 			forget()
-			return nil, skillGone()
+			return nil, errGone
 		case done(row):
 			forget()
 			return row, nil
@@ -351,7 +368,7 @@ func (b *Toolbox) awaitSkill(ctx context.Context, t tool.Caller, r id.SkillRunID
 		timer.Stop()
 		forget()
 		if ctx.Err() != nil {
-			return nil, failed(tool.ErrToolTimeout, "The skill did not end in time.")
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -3,6 +3,8 @@ package toolbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -10,7 +12,6 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/skill"
-	"agentsvc/schemas/tool"
 )
 
 // DryRun implements platform.SkillRuns: a dry run by a person. It has no run of an agent, and an
@@ -28,12 +29,14 @@ func (b *Toolbox) DryRun(ctx context.Context, by store.By, of *store.Skill, valu
 	if err != nil {
 		return nil, err
 	}
-	row, failed := b.awaitSkill(ctx, tool.Caller{Tenant: by.Tenant}, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil })
+	row, err := b.awaitRow(ctx, by.Tenant, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil })
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case row == nil && failed != nil:
+	case errors.Is(err, errGone):
 		return nil, store.NoSkill("browser skill")
+	case err != nil: // the run goes on: its row says what becomes of it
+		return nil, fmt.Errorf("read the dry run %s: %w", run, err)
 	case row.Status != skill.Succeeded:
 		return nil, notLanded(run, row)
 	}

@@ -190,7 +190,7 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	counted := func(when string) {
 		t.Helper()
 		onDatabase(t, dir, func(ctx context.Context, pool *pg.Pool) {
-			for table, want := range map[string]int{"tenants": 1, "agents": 4, "mcp_servers": 1, "connections": 1, "tool_grants": 2, "knowledge_bases": 1, "approval_policies": 1, "embed_keys": 1,
+			for table, want := range map[string]int{"tenants": 1, "agents": 5, "mcp_servers": 1, "connections": 1, "tool_grants": 4, "browser_skills": 1, "knowledge_bases": 1, "approval_policies": 1, "embed_keys": 1,
 				"workflows": 1, "workflow_versions": 1, "triggers": 1} {
 				n := 0
 				if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&n); err != nil || n != want {

@@ -34,11 +34,11 @@ func loadSettings() settings {
 	}
 }
 
-// Commands returns the commands that call the API.
-func Commands() []*cobra.Command {
+// Commands returns the commands that call the API. teach opens a browser on this machine.
+func Commands(teach Teacher) []*cobra.Command {
 	return []*cobra.Command{
 		loginCommand(), logoutCommand(), agentsCommand(), workflowsCommand(), knowledgeCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
-		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(), tailCommand(),
+		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(teach), embedKeysCommand(), endUsersCommand(), statusCommand(), tailCommand(),
 	}
 }
 

@@ -20,7 +20,7 @@ const version = "of-a-test"
 
 func rootCommand() *cobra.Command {
 	root := cli.NewRoot("svc", "the commands under test", version)
-	root.AddCommand(Commands()...)
+	root.AddCommand(Commands(showOnce)...)
 	return root
 }
 

@@ -75,10 +75,10 @@ type skillStepView struct {
 	Shot   string `json:"screenshot_key"`
 }
 
-func skillsCommand() *cobra.Command {
+func skillsCommand(teach Teacher) *cobra.Command {
 	cmd := cli.Group("skills", "browser skills: work on web sites as tools of agents")
 	cmd.Long = idHelp
-	cmd.AddCommand(skillsListCommand(), onOne(skillKind, "get", "one skill, with its grants and last runs", show), skillsCreateCommand(), skillsUpdateCommand(),
+	cmd.AddCommand(skillsListCommand(), onOne(skillKind, "get", "one skill, with its grants and last runs", show), skillsCreateCommand(), skillsRecordCommand(teach), skillsUpdateCommand(),
 		onOne(skillKind, "rm", "delete a skill with its grants and runs", remove),
 		skillsDryRunCommand(), skillsRunsCommand(), skillsShowCommand(), skillsGrantCommand(), skillsRevokeCommand())
 	return cmd

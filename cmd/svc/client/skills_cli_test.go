@@ -1,7 +1,9 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"agentsvc/schemas/skill"
 )
 
 const (
@@ -149,5 +153,92 @@ func TestSkillsShow(t *testing.T) {
 	}
 	if _, stderr, code := svc(t, nil, "skills", "show", skillRunID, "--out", file); code != 1 || !strings.Contains(stderr, "exists") {
 		t.Errorf("a file that exists: %d %s", code, stderr)
+	}
+}
+
+// lesson is what showOnce shows: it signs in, types an order and sends it.
+type lesson struct {
+	rec    skill.Recording
+	values json.RawMessage
+	closed *bool
+}
+
+func (l *lesson) Recording() *skill.Recording { return &l.rec }
+func (l *lesson) Secrets() map[string]string  { return map[string]string{"password": "hush-7"} }
+func (l *lesson) Close() error                { *l.closed = true; return nil }
+
+func (l *lesson) Replay(_ context.Context, values json.RawMessage) (*skill.Replay, error) {
+	if strings.Contains(string(values), "gone") {
+		return &skill.Replay{Status: skill.ReplayFailed, StepID: "s2", Message: "No element was found."}, nil
+	}
+	return &skill.Replay{Status: skill.ReplayLanded}, nil
+}
+
+var lessonClosed bool
+
+// showOnce is the Teacher of tests.
+func showOnce(_ context.Context, url string, said func(string), _ <-chan struct{}) (Lesson, error) {
+	if url == "https://dark.example" {
+		return nil, errors.New("this machine has no display")
+	}
+	l := &lesson{rec: skill.Recording{StartURL: url}, closed: &lessonClosed}
+	l.rec.Visit(url)
+	text := skill.Text("1001")
+	for _, s := range []struct {
+		a  skill.Action
+		el skill.Element
+	}{
+		{skill.Action{Kind: "type", Value: &text}, skill.Element{Locator: skill.Locator{Selector: "#pw"}, Secret: true}},
+		{skill.Action{Kind: "type", Value: &text}, skill.Element{Locator: skill.Locator{Selector: "#order"}}},
+		{skill.Action{Kind: "click"}, skill.Element{Locator: skill.Locator{Selector: "#send"}}},
+	} {
+		st, err := l.rec.Plan(&s.a, &s.el, false)
+		if err != nil {
+			return nil, err
+		}
+		l.rec.Add(st, &s.el)
+		said(st.ID)
+	}
+	return l, nil
+}
+
+func TestSkillsRecord(t *testing.T) {
+	f := newFakeSkills(t)
+	file := filepath.Join(t.TempDir(), "skill.json")
+	ok := "record|https://portal.example.com/|--name|Claim|--own|"
+	for _, row := range []struct {
+		args, out string
+		code      int
+	}{
+		{"record|https://portal.example.com/|--own", "--name", 2},
+		{"record|https://portal.example.com/|--name|Claim", "--own", 2},
+		{ok + "--commit|s3|--reads-only", "one of", 2},
+		{"record|https://dark.example|--name|Claim|--own|--commit|s3", "no display", 1},
+		{ok + "--param|s2=order", "--commit or --reads-only", 2},
+		{ok + "--commit|s3|--param|s2", "step=name", 2},
+		{ok + "--commit|s9|--param|s2=order", "names no step", 1},
+		{ok + "--commit|s3|--param|s1=order", "types a secret", 1},
+		{ok + `--commit|s3|--param|s2=order|--params|{"order":"gone"}`, "did not land at step s2: No element was found. Nothing was saved", 1},
+		{ok + "--commit|s3|--param|s2=order|--slug|claim|--out|" + file, skillID + "  claim  enabled\n", 0},
+	} {
+		lessonClosed = false
+		out, stderr, code := svc(t, nil, append([]string{"skills"}, strings.Split(row.args, "|")...)...)
+		if code != row.code || code == 0 && out != row.out || code != 0 && !strings.Contains(stderr, row.out) {
+			t.Errorf("%s: code %d\n%s%s", row.args, code, out, stderr)
+		}
+		if strings.Contains(stderr, "s3") && strings.HasPrefix(row.args, ok) && code != 2 && !lessonClosed {
+			t.Errorf("%s: the browser is open", row.args)
+		}
+		asked := f.took()
+		if code != 0 && len(asked) > 0 {
+			t.Errorf("%s asked %v", row.args, asked)
+		}
+		if code == 0 && (len(asked) != 1 || !strings.Contains(asked[0], `"secrets":{"password":"hush-7"}`) || !strings.Contains(asked[0], `"param":"order"`) || !strings.Contains(asked[0], `"commit_step_id":"s3"`)) {
+			t.Errorf("asked %v", asked)
+		}
+	}
+	b, err := os.ReadFile(file)
+	if err != nil || strings.Contains(string(b), "hush-7") || !strings.Contains(string(b), `"secret_ref": "password"`) {
+		t.Errorf("%v %s", err, b)
 	}
 }

@@ -24,8 +24,9 @@ type Config struct {
 	LocalURL  string // of the API, as this machine reaches it
 	PublicURL string
 	DataDir   string
-	RealModel bool // a provider of real models is configured
-	JSON      bool // print the sample as JSON
+	RealModel bool   // a provider of real models is configured
+	NoBrowser string // why browser skills are not available; empty: they are
+	JSON      bool   // print the sample as JSON
 	Out, Errs io.Writer
 	Log       zerolog.Logger
 
@@ -60,8 +61,13 @@ func Run(ctx context.Context, c *Config) error {
 		return err
 	}
 	defer desk.close()
+	office, err := openOffice(kept)
+	if err != nil {
+		return err
+	}
+	defer office.close()
 	ready := func(ctx context.Context, nodes []string) error {
-		s, err := c.seed(ctx, desk)
+		s, err := c.seed(ctx, desk, office)
 		if err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/embed"
 	"agentsvc/schemas/id"
+	"agentsvc/transport/browser/site"
 )
 
 // sample is what svc dev makes on its first start and keeps in the data
@@ -48,6 +49,10 @@ type sample struct {
 	// EmbedKey is the publishable key of the demo page.
 	EmbedKey   string `json:"embed_key,omitempty"`
 	EmbedKeyID string `json:"embed_key_id,omitempty"`
+	// The skill of the old back office, its agent, and the address of the site.
+	SkillID   string `json:"skill_id,omitempty"`
+	ClerkID   string `json:"clerk_id,omitempty"`
+	OfficeURL string `json:"office_url,omitempty"`
 	// The address and token of the demo tool server, kept over restarts.
 	DeskURL   string `json:"desk_url,omitempty"`
 	DeskToken string `json:"desk_token,omitempty"`
@@ -70,11 +75,11 @@ var simulated = map[string]any{"provider": "simulated", "name": "sim-1"}
 // the data directory before it is used: the tenant's id, its API key and the demo
 // server's token. The rows in the database are one transaction. So there is one
 // development tenant, however often and wherever a start is interrupted.
-func (c *Config) seed(ctx context.Context, d *desk) (*sample, error) {
+func (c *Config) seed(ctx context.Context, d *desk, o *office) (*sample, error) {
 	s := d.sample
 	s.PID = os.Getpid()
 	if err := c.Manage(ctx, func(ctx context.Context, sys *store.SystemStore) error {
-		return s.make(ctx, sys, c.PublicURL, d.url)
+		return s.make(ctx, sys, c.PublicURL, d.url, o.url)
 	}); err != nil {
 		return nil, err
 	}
@@ -153,8 +158,8 @@ func (s *sample) save() error {
 const devTenant = "Development"
 
 // make makes the tenant and its parts, or finds those that are there. url is the
-// service's public address, desk the demo tool server's.
-func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk string) error {
+// service's public address, desk the demo tool server's, office the old back office's.
+func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk, office string) error {
 	if s.TenantID == "" {
 		tenants, err := sys.Tenants(ctx)
 		if err != nil {
@@ -187,6 +192,7 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 		s.AgentID, s.ServerID, s.ConnectionID, s.EmbedKeyID, s.EmbedKey = "", "", "", "", ""
 		s.WorkflowID, s.ClassifierID, s.WriterID, s.HookID, s.HookSecret = "", "", "", "", ""
 		s.BaseID, s.Guides, s.GuideID = "", "", ""
+		s.SkillID, s.ClerkID = "", ""
 	}
 	view := sys.View(tenant)
 	return sys.Change(ctx, store.By{Tenant: tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
@@ -201,6 +207,9 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 			return nil, err
 		}
 		if err := s.makeGuide(ctx, view, tx); err != nil {
+			return nil, err
+		}
+		if err := s.makeOffice(ctx, view, tx, office); err != nil {
 			return nil, err
 		}
 		return nil, s.makeWidget(ctx, view, tx, url)
@@ -366,6 +375,10 @@ func (s *sample) print(c *Config) error {
 	if len(s.Nodes) > 0 {
 		more += "\nNodes behind the balancer: " + strings.Join(s.Nodes, " ") + "\nKill one of them, and look: " + os.Args[0] + " cluster status\n"
 	}
+	unavailable := ""
+	if c.NoBrowser != "" {
+		unavailable = "  (not yet: " + c.NoBrowser + ")\n"
+	}
 	_, err := fmt.Fprintf(c.Out, `svc %s is ready
 
   API      %s/v1   (description: %s/v1/openapi.json)
@@ -374,6 +387,7 @@ func (s *sample) print(c *Config) error {
   Agent    %s, on the simulated model
   Workflow %s, started by a signed hook (%s)
   Guides   a knowledge base, from which the agent %s answers
+  Office   %s, an old back office where the agent %s cancels orders (%s, %s)
   Widget   %s/embed/v1/demo?key=%s
   Data     %s
 
@@ -395,7 +409,9 @@ A complaint starts the workflow, which asks a person before it pays back more th
 
 Or talk to it:  %s chat %s
 Or to the guides, which answer with citations:  %s chat %s --evidence
-%s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), guideAgent, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
-		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], sampleAgent, os.Args[0], guideAgent, more)
+Or let it work on a web site that has no API:  %s chat %s, and say
+  %s
+%s%s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), guideAgent, s.OfficeURL, clerkAgent, site.User, site.Password, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
+		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], sampleAgent, os.Args[0], guideAgent, os.Args[0], clerkAgent, officeCall, unavailable, more)
 	return err
 }

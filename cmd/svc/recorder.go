@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/browser"
+)
+
+// recorders finds the node that holds a recorder session. A session is made on the node that owns
+// the shard of its principal, in that shard, so that every node finds it by its id. When the shard
+// has moved since, the other nodes are asked: a session stays where its page is.
+type recorders struct {
+	node   *cluster.Node
+	living func() []id.MemberID // also those that drain
+}
+
+// askHeld is how long another node may take to say whether it holds a session of a principal. A
+// node that does not answer is passed over: its sessions are lost if it is dead.
+const askHeld = 2 * time.Second
+
+// askRecorder bounds a question that another node answers: a dry run takes the longest. A node
+// that dies is noticed before.
+const askRecorder = 10 * time.Minute
+
+// Record implements platform.Recorder.
+func (r recorders) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
+	shard := q.Session.Shard()
+	if q.Do == msg.RecordStart {
+		shard = q.Home.Shard()
+	}
+	home := r.node.Owner(shard)
+	if home.IsZero() {
+		home = r.node.Member()
+	}
+	if q.Do == msg.RecordStart {
+		if err := r.free(ctx, home, q); err != nil {
+			return nil, err
+		}
+	}
+	got, err := r.ask(ctx, home, *q)
+	if q.Do == msg.RecordStart || !unknown(err) {
+		return got, err
+	}
+	for _, m := range r.living() {
+		if m == home {
+			continue
+		}
+		moved, elsewhere := r.ask(ctx, m, *q)
+		switch {
+		case elsewhere == nil:
+			return moved, nil
+		case errors.Is(elsewhere, problem.New(problem.CodeUnavailable, "")):
+			err = elsewhere // the session may be there
+		case !unknown(elsewhere):
+			return nil, elsewhere
+		}
+	}
+	return nil, err
+}
+
+// free refuses a principal that has a live session on a node that is its home no more.
+func (r recorders) free(ctx context.Context, home id.MemberID, q *msg.Record) error {
+	for _, m := range r.living() {
+		if m == home {
+			continue
+		}
+		held := *q
+		held.Do = msg.RecordHeld
+		bounded, cancel := context.WithTimeout(ctx, askHeld)
+		got, err := r.ask(bounded, m, held)
+		cancel()
+		if err == nil && got.Held {
+			return problem.New(problem.CodeInUse, "You have a live recorder session: finish or delete it first.")
+		}
+	}
+	return ctx.Err()
+}
+
+func (r recorders) ask(ctx context.Context, m id.MemberID, q msg.Record) (*msg.Recorded, error) {
+	ctx, cancel := context.WithTimeout(ctx, askRecorder)
+	defer cancel()
+	v, err := r.node.Call(ctx, m, browser.RecorderService, q)
+	if err != nil {
+		if lostNode(err) {
+			return nil, &problem.Error{Code: problem.CodeUnavailable, Detail: "The node that holds the recorder session does not answer. Read the session to see what was done.", RetryAfter: time.Second}
+		}
+		return nil, err
+	}
+	got, ok := v.(msg.Recorded)
+	if !ok {
+		return nil, fmt.Errorf("%T is no answer of a recorder", v)
+	}
+	return &got, nil
+}
+
+func unknown(err error) bool {
+	return errors.Is(err, problem.New(problem.CodeBrowserSkillNotFound, ""))
+}
+
+// lostNode reports whether a call did not reach another node, or its answer did not come back.
+func lostNode(err error) bool {
+	var p *problem.Error
+	return err != nil && !errors.As(err, &p) && !errors.Is(err, context.Canceled)
+}

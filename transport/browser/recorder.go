@@ -1,0 +1,538 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
+)
+
+// RecorderService is the service of a node that answers msg.Record.
+const RecorderService = "recorder"
+
+// Limits of recorder sessions.
+const (
+	recorderIdle    = 15 * time.Minute // open-parts.md, Browser skills
+	recorderLongest = time.Hour
+	recorderKept    = time.Hour // an ended session, for the skill that is saved
+	recorderPages   = 2         // live sessions of a node, beside those of runs
+	recorderEnded   = 100       // sessions that have ended and are kept, of a node
+	recorderEach    = 3         // of one principal
+	recorderActions = 4         // actions of one session that wait for their turn
+	recorderLook    = 10 * time.Second
+	shotEvery       = 250 * time.Millisecond // at most four pictures in a second
+	shotIdle        = time.Second            // of a page on which nothing changes
+	shotsKept       = 4
+)
+
+// RecorderConfig configures a Recorder.
+type RecorderConfig struct {
+	Idle    time.Duration // until a session without use expires; 0: 15 min
+	Longest time.Duration // until it expires although it is used; 0: 1 h
+	Pages   int           // live sessions of this node, of one tenant as many; 0: 2
+}
+
+// Recorder holds the sessions in which people record skills on this node, in memory: they end with
+// the process. A session is a page of its own like that of a job, of which only the hosts are not
+// limited; each action of the person is performed by the code that performs the steps of a job, so
+// that what was recorded was performed once as it will be.
+//
+// What is typed into a password field is kept in memory, for the replay, until the session is
+// saved, forgotten or ends with the process. Pictures of the page paint password fields over, and
+// whatever else shows what was typed into them.
+type Recorder struct {
+	b      *Browser
+	cfg    RecorderConfig
+	places *places
+
+	mu       sync.Mutex // guards what is below
+	sessions map[id.RecorderSessionID]*taught
+	closed   bool
+	work     sync.WaitGroup // sessions that are being closed
+}
+
+// NewRecorder returns the recorder of a node. It starts nothing.
+func (b *Browser) NewRecorder(cfg RecorderConfig) *Recorder {
+	if cfg.Idle <= 0 {
+		cfg.Idle = recorderIdle
+	}
+	if cfg.Longest <= 0 {
+		cfg.Longest = recorderLongest
+	}
+	if cfg.Pages <= 0 {
+		cfg.Pages = recorderPages
+	}
+	r := &Recorder{b: b, cfg: cfg, places: newPlaces(cfg.Pages, cfg.Pages, 0), sessions: map[id.RecorderSessionID]*taught{}}
+	b.mu.Lock()
+	b.recorder = r
+	b.mu.Unlock()
+	return r
+}
+
+// taught is one session. The holder of turn drives its page.
+type taught struct {
+	r         *Recorder
+	id        id.RecorderSessionID
+	tenant    id.TenantID
+	principal string
+	residency skill.Residency
+	turn      chan struct{}
+	waiting   chan struct{} // actions, with the one that is performed
+
+	// What follows belongs to the holder of turn.
+	s        *session // nil: it is not live any more
+	rec      skill.Recording
+	secrets  map[string]string
+	pictured time.Time
+
+	mu      sync.Mutex // guards what is below
+	view    skill.RecorderSession
+	hosts   []string // addresses that were visited since they were last taken
+	shots   []picture
+	number  int // of the last picture
+	changed chan struct{}
+	timer   *time.Timer
+	until   time.Time // the longest that it lives
+	used    bool
+}
+
+type picture struct {
+	name string
+	jpeg []byte
+}
+
+func unknownSession() error {
+	return problem.New(problem.CodeBrowserSkillNotFound, "There is no such recorder session of yours.")
+}
+
+func badRecord(path, message string) error {
+	return skill.InvalidArgs([]problem.Field{{Path: path, Message: message}})
+}
+
+// Served answers another node, or this one.
+func (r *Recorder) Served(ctx context.Context, _ id.MemberID, m any) (any, error) {
+	q, ok := m.(msg.Record)
+	if !ok {
+		return nil, fmt.Errorf("%T is no question to the recorder", m)
+	}
+	out, err := r.Record(ctx, &q)
+	if err != nil {
+		return nil, err
+	}
+	return *out, nil
+}
+
+// Record answers a question about sessions of this node. A session that this node does not have,
+// or that is another principal's, is BROWSER_SKILL_NOT_FOUND.
+func (r *Recorder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
+	switch q.Do {
+	case msg.RecordStart:
+		return r.start(ctx, q)
+	case msg.RecordHeld:
+		return &msg.Recorded{Held: r.holds(q.Tenant, q.Principal)}, nil
+	}
+	t := r.find(q)
+	if t == nil {
+		return nil, unknownSession()
+	}
+	switch q.Do {
+	case msg.RecordRead:
+		return t.read(ctx, q.After)
+	case msg.RecordAct:
+		var a skill.Action
+		if err := json.Unmarshal(q.Action, &a); err != nil {
+			return nil, fmt.Errorf("read an action: %w", err)
+		}
+		return t.act(ctx, &a)
+	case msg.RecordFinish:
+		return t.finish(ctx, q)
+	case msg.RecordEnd:
+		r.forget(t)
+		return &msg.Recorded{}, nil
+	case msg.RecordPicture:
+		return t.picture(q.After)
+	case msg.RecordTaken:
+		return t.taken()
+	case msg.RecordUsed:
+		r.forget(t)
+		return &msg.Recorded{}, nil
+	}
+	return nil, fmt.Errorf("the recorder does not know %q", q.Do)
+}
+
+func (r *Recorder) find(q *msg.Record) *taught {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.sessions[q.Session]; t != nil && t.tenant == q.Tenant && t.principal == q.Principal {
+		return t
+	}
+	return nil
+}
+
+func (r *Recorder) holds(tenant id.TenantID, principal string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.sessions {
+		if t.tenant == tenant && t.principal == principal && t.status() == skill.RecorderLive {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *taught) status() skill.RecorderStatus {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.view.Status
+}
+
+func (r *Recorder) unavailable(detail string) error {
+	return &problem.Error{Code: problem.CodeBrowserSkillUnavailable, Detail: detail, RetryAfter: time.Minute}
+}
+
+// start opens a session at its first page.
+func (r *Recorder) start(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
+	if err := r.b.Available(); err != nil {
+		return nil, r.unavailable("This node has no browser: an operator sets SVC_BROWSER.")
+	}
+	inUse := problem.New(problem.CodeInUse, "You have a live recorder session: finish or delete it first.")
+	t := &taught{r: r, id: id.RecorderSessionID{UUID: id.New(q.Home.Shard())}, tenant: q.Tenant, principal: q.Principal, turn: make(chan struct{}, 1), waiting: make(chan struct{}, recorderActions),
+		rec: skill.Recording{StartURL: q.URL}, secrets: map[string]string{}, changed: make(chan struct{}), until: time.Now().Add(r.cfg.Longest)}
+	if q.Resides {
+		t.residency = append(skill.Residency{}, q.Residency...)
+	}
+	t.turn <- struct{}{}
+	defer t.give()
+	t.view = skill.RecorderSession{ID: t.id, Status: skill.RecorderLive, StartURL: q.URL, Width: viewWidth, Height: viewHeight, ExpiresAt: time.Now().Add(r.cfg.Idle).UTC()}
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, r.unavailable("This node is stopping.")
+	}
+	for _, other := range r.sessions {
+		if other.tenant == t.tenant && other.principal == t.principal && other.status() == skill.RecorderLive {
+			r.mu.Unlock()
+			return nil, inUse
+		}
+	}
+	release, err := r.places.take(ctx, q.Tenant)
+	if err != nil {
+		r.mu.Unlock()
+		return nil, r.unavailable("All recorder sessions of this node are taken: " + strconv.Itoa(r.cfg.Pages) + " at a time. Try again when one has ended.")
+	}
+	r.sessions[t.id] = t
+	r.mu.Unlock()
+	started.Inc()
+	r.trim(t.principal)
+	err = t.begin(ctx, release)
+	if err == nil {
+		if err = t.publish(ctx); err == nil && t.s == nil {
+			err = badRecord("start_url", "the page left at once to where the service may not go")
+		}
+	}
+	if err != nil {
+		r.drop(t)
+		return nil, err
+	}
+	t.touch()
+	return t.answer()
+}
+
+func (t *taught) begin(ctx context.Context, release func()) error {
+	job := &skill.Job{Tenant: t.tenant, Definition: &skill.Definition{}, Residency: t.residency, Open: func(ref string) (string, error) { return t.secrets[ref], nil }}
+	s, err := t.r.b.openAt(ctx, job, skill.Scope{AnyHost: true, Residency: t.residency}, t.visits, release, t.r.cfg.Longest+time.Minute)
+	if err != nil {
+		if errors.Is(err, ErrUnavailable) {
+			return t.r.unavailable("The browser did not start.")
+		}
+		return err
+	}
+	t.s = s
+	limit, cancel := context.WithTimeout(ctx, s.step)
+	defer cancel()
+	err = s.goTo(limit, t.rec.StartURL)
+	if err == nil {
+		err = s.settle(limit)
+	}
+	if err == nil && s.proxy.refusedHost(s.page.URL()) {
+		err = failed(skill.CodeStepFailed, "The outbound guard refuses this address.")
+	}
+	f := new(fault)
+	switch {
+	case errors.As(err, &f):
+		return badRecord("start_url", f.Message)
+	case errors.Is(err, errLeft):
+		return badRecord("start_url", "leads to a host that the tenant's residency does not allow")
+	case errors.Is(err, errLost):
+		return badRecord("start_url", "the page ended while it loaded")
+	}
+	return err
+}
+
+// visits notes an address of the main frame. The library's reader calls it.
+func (t *taught) visits(url string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.hosts) < 1000 {
+		t.hosts = append(t.hosts, url)
+	}
+}
+
+// take waits for the turn to drive the page.
+func (t *taught) take(ctx context.Context) error {
+	select {
+	case t.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *taught) give() { <-t.turn }
+
+// touch puts the end of an idle session off.
+func (t *taught) touch() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := min(t.r.cfg.Idle, time.Until(t.until))
+	if t.view.Status != skill.RecorderLive {
+		d = recorderKept
+	}
+	d = max(d, 0)
+	t.view.ExpiresAt = time.Now().Add(d).UTC()
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.timer = time.AfterFunc(d, t.expire)
+}
+
+// expire ends a session that was not used in time. An ended one is forgotten.
+func (t *taught) expire() {
+	if !t.r.enter() {
+		return
+	}
+	defer t.r.work.Done()
+	if t.status() != skill.RecorderLive {
+		t.r.forget(t)
+		return
+	}
+	t.turn <- struct{}{} // an action that runs has its own limits
+	defer t.give()
+	t.mu.Lock()
+	early := time.Until(t.view.ExpiresAt) > time.Second // an action put it off meanwhile
+	t.mu.Unlock()
+	if early {
+		return
+	}
+	t.stop(skill.RecorderExpired, "The session was not used in time.")
+	t.touch()
+}
+
+// enter counts work that Close waits for; false: the recorder is closed.
+func (r *Recorder) enter() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.work.Add(1)
+	return true
+}
+
+// stop ends the page of a live session. The caller holds the turn.
+func (t *taught) stop(as skill.RecorderStatus, note string) {
+	if t.s != nil {
+		t.s.Close()
+		t.s = nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.view.Status == skill.RecorderLive {
+		t.view.Status, t.view.Note = as, note
+		finished.WithLabelValues(string(as)).Inc()
+	}
+	if as == skill.RecorderExpired {
+		clear(t.secrets)
+		t.shots, t.view.Shot = nil, ""
+	}
+	t.stir()
+}
+
+// stir wakes those who wait for a change. t.mu is held.
+func (t *taught) stir() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// drop forgets a session whose turn the caller holds.
+func (r *Recorder) drop(t *taught) {
+	t.stop(skill.RecorderEnded, "")
+	clear(t.secrets)
+	t.mu.Lock()
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.shots = nil
+	t.mu.Unlock()
+	r.mu.Lock()
+	delete(r.sessions, t.id)
+	r.mu.Unlock()
+}
+
+// forget ends a session and forgets it.
+func (r *Recorder) forget(t *taught) {
+	r.mu.Lock()
+	_, there := r.sessions[t.id]
+	delete(r.sessions, t.id)
+	r.mu.Unlock()
+	if !there {
+		return
+	}
+	t.turn <- struct{}{} // an action that runs has its own limits
+	defer t.give()
+	r.drop(t)
+}
+
+// trim forgets the oldest ended sessions where too many are kept.
+func (r *Recorder) trim(principal string) {
+	r.mu.Lock()
+	var all, own []*taught
+	for _, t := range r.sessions {
+		if t.status() != skill.RecorderLive {
+			if all = append(all, t); t.principal == principal {
+				own = append(own, t)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, c := range []struct {
+		list []*taught
+		most int
+	}{{own, recorderEach}, {all, recorderEnded}} {
+		slices.SortFunc(c.list, func(a, b *taught) int { return a.id.Time().Compare(b.id.Time()) })
+		for i := 0; i < len(c.list)-c.most; i++ {
+			r.forget(c.list[i])
+		}
+	}
+}
+
+// close ends all sessions.
+func (r *Recorder) close() {
+	r.mu.Lock()
+	r.closed = true
+	all := make([]*taught, 0, len(r.sessions))
+	for _, t := range r.sessions {
+		all = append(all, t)
+	}
+	r.mu.Unlock()
+	r.places.close()
+	for _, t := range all {
+		r.forget(t)
+	}
+	r.work.Wait()
+}
+
+// answer returns the session as it was published last.
+func (t *taught) answer() (*msg.Recorded, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	doc, err := json.Marshal(&t.view)
+	if err != nil {
+		return nil, fmt.Errorf("write a recorder session: %w", err)
+	}
+	return &msg.Recorded{Session: doc}, nil
+}
+
+// read returns a session. With after it waits, for ten seconds at most, until the picture is
+// another one; a live page is looked at meanwhile, four times in a second while it changes.
+func (t *taught) read(ctx context.Context, after string) (*msg.Recorded, error) {
+	t.touchIfLive()
+	if after == "" {
+		return t.answer()
+	}
+	ctx, cancel := context.WithTimeout(ctx, recorderLook)
+	defer cancel()
+	for calm := 0; ; calm++ {
+		t.mu.Lock()
+		is, live, changed := t.view.Shot, t.view.Status == skill.RecorderLive, t.changed
+		t.mu.Unlock()
+		if is != after || !live {
+			return t.answer()
+		}
+		pause := shotEvery
+		if calm > 8 {
+			pause = shotIdle
+		}
+		select {
+		case <-changed:
+			continue
+		case <-ctx.Done():
+			return t.answer()
+		case <-time.After(pause):
+		}
+		if err := t.look(ctx); err != nil && ctx.Err() == nil {
+			return nil, err
+		}
+	}
+}
+
+func (t *taught) touchIfLive() {
+	if t.status() == skill.RecorderLive {
+		t.touch()
+	}
+}
+
+// look takes a picture unless an action is under way, which takes its own.
+func (t *taught) look(ctx context.Context) error {
+	select {
+	case t.turn <- struct{}{}:
+		defer t.give()
+	default:
+		return nil
+	}
+	return t.publish(ctx)
+}
+
+// picture returns one of the last pictures.
+func (t *taught) picture(name string) (*msg.Recorded, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.shots {
+		if p.name == name {
+			return &msg.Recorded{JPEG: p.jpeg}, nil
+		}
+	}
+	return nil, problem.NotFound("screenshot")
+}
+
+// taken returns the steps of an ended session.
+func (t *taught) taken() (*msg.Recorded, error) {
+	if err := t.take(context.Background()); err != nil {
+		return nil, err
+	}
+	defer t.give()
+	t.mu.Lock()
+	usable := t.view.Status == skill.RecorderEnded && (t.view.DryRun == nil || t.view.DryRun.Status != skill.ReplayFailed)
+	failed := t.view.DryRun
+	t.mu.Unlock()
+	if failed != nil && failed.Status == skill.ReplayFailed {
+		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: its dry run did not land: "+failed.Message+" Finish it again with other params, or record anew.")
+	}
+	if !usable {
+		return nil, unknownSession()
+	}
+	doc, err := json.Marshal(t.rec.Definition().Steps)
+	if err != nil {
+		return nil, fmt.Errorf("write recorded steps: %w", err)
+	}
+	return &msg.Recorded{Steps: doc}, nil
+}

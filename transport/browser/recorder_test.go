@@ -1,0 +1,490 @@
+package browser
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/jpeg"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/playwright-community/playwright-go"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
+	"agentsvc/schemas/testkit"
+	"agentsvc/transport/browser/site"
+)
+
+// pupil is one person at a recorder.
+type pupil struct {
+	*testing.T
+	r    *Recorder
+	q    msg.Record
+	last skill.RecorderSession
+	all  bytes.Buffer // all that was answered
+}
+
+func newPupil(t *testing.T, r *Recorder, tenant id.TenantID) *pupil {
+	user := id.NewAnywhere()
+	return &pupil{T: t, r: r, q: msg.Record{Tenant: tenant, Home: user, Principal: "user:" + user.String()}}
+}
+
+func (p *pupil) ask(do msg.RecordDo, change func(*msg.Record)) error {
+	p.Helper()
+	q := p.q
+	if q.Do = do; change != nil {
+		change(&q)
+	}
+	got, err := p.r.Record(context.Background(), &q)
+	if err != nil {
+		return err
+	}
+	p.all.Write(got.Session)
+	if got.Session != nil {
+		p.last = skill.RecorderSession{}
+		if err := json.Unmarshal(got.Session, &p.last); err != nil {
+			p.Fatal(err)
+		}
+		p.q.Session = p.last.ID
+	}
+	return nil
+}
+
+func (p *pupil) start(url string) {
+	p.Helper()
+	if err := p.ask(msg.RecordStart, func(q *msg.Record) { q.URL = url }); err != nil {
+		p.Fatal(err)
+	}
+	session := p.q.Session
+	p.Cleanup(func() { _ = p.ask(msg.RecordEnd, func(q *msg.Record) { q.Session = session }) })
+}
+
+// try does an action, in which AT(selector) stands for the coordinates of an element.
+func (p *pupil) try(action string) error {
+	p.Helper()
+	for {
+		before, rest, ok := strings.Cut(action, "AT(")
+		if !ok {
+			break
+		}
+		selector, after, _ := strings.Cut(rest, ")")
+		action = before + p.at(selector) + after
+	}
+	var a skill.Action
+	if err := json.Unmarshal([]byte(action), &a); err != nil {
+		p.Fatal(action, err)
+	}
+	if err := a.Check(); err != nil {
+		p.Fatal(action, err)
+	}
+	return p.ask(msg.RecordAct, func(q *msg.Record) { q.Action = json.RawMessage(action) })
+}
+
+func (p *pupil) act(actions ...string) {
+	p.Helper()
+	for _, a := range actions {
+		if err := p.try(a); err != nil {
+			p.Fatalf("%s: %v", a, err)
+		}
+	}
+}
+
+// at returns the middle of an element as the coordinates of an action.
+func (p *pupil) at(selector string) string {
+	p.Helper()
+	t := p.r.find(&p.q)
+	box, err := t.s.page.Locator(selector).First().BoundingBox()
+	if err != nil || box == nil {
+		p.Fatal(selector, err)
+	}
+	return fmt.Sprintf(`"x":%v,"y":%v`, box.X+box.Width/2, box.Y+box.Height/2)
+}
+
+func (p *pupil) picture() []byte {
+	p.Helper()
+	got, err := p.r.Record(context.Background(), &msg.Record{Do: msg.RecordPicture, Tenant: p.q.Tenant, Principal: p.q.Principal, Session: p.q.Session, After: p.last.Shot})
+	if err != nil {
+		p.Fatal(err)
+	}
+	return got.JPEG
+}
+
+func is(err error, code problem.Code, text string) bool {
+	var p *problem.Error
+	return errors.As(err, &p) && p.Code == code && strings.Contains(p.Detail, text)
+}
+
+// The recording of the back office: performed by coordinates, elements and the keyboard, replayed
+// as a dry run, and then run with other values. The password is in no step, answer or picture.
+func TestARecordedOrderIsCancelledOnce(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	r := recorderOf(b)
+	p := newPupil(t, r, id.TenantID{UUID: id.NewAnywhere()})
+	p.start(w.url + "/orders")
+	if p.last.Status != skill.RecorderLive || p.last.URL != w.url+"/login" || p.last.Shot == "" || len(p.last.Steps) != 0 {
+		t.Fatalf("%+v", p.last)
+	}
+	p.act(`{"kind":"click",AT(#user)}`,
+		`{"kind":"type","value":"`+site.User+`","secret_ref":"user"}`,
+		`{"kind":"type",AT(#password),"value":"not-this-one"}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"`+site.Password+`"}`)
+	if n := len(p.last.Steps); n != 2 || p.last.Steps[1].SecretRef != "password" || p.last.Steps[1].Value != nil || !slices.Equal(p.last.Auth.SecretRefs, []string{"user", "password"}) {
+		t.Fatalf("%+v %+v", p.last.Steps, p.last.Auth)
+	}
+	var x, y float64
+	if _, err := fmt.Sscanf(p.at("#password"), `"x":%g,"y":%g`, &x, &y); err != nil {
+		t.Fatal(err)
+	}
+	img, err := jpeg.Decode(bytes.NewReader(p.picture()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, g, b, _ := img.At(int(x), int(y)).RGBA(); r>>8 > 0x50 || g>>8 > 0x50 || b>>8 > 0x50 {
+		t.Errorf("the password field is not painted over: %x %x %x", r>>8, g>>8, b>>8)
+	}
+	p.act(`{"kind":"press","value":"Enter"}`)
+	if p.last.URL != w.url+"/orders" {
+		t.Fatal(p.last.URL)
+	}
+	p.act(`{"kind":"navigate","value":"`+w.url+`/orders/1001"}`,
+		`{"kind":"bind","step_id":"s4","param":"order","value":"1001"}`,
+		`{"kind":"click","target":{"text":"Cancel this order"}}`,
+		`{"kind":"select","target":{"selector":"#reason"},"value":"The customer asked","param":"cause"}`,
+		`{"kind":"type",AT(#refund),"value":"12.50","param":"refund"}`,
+		`{"kind":"type","target":{"selector":"#note"},"value":"as told by phone"}`,
+		`{"kind":"click",AT(#notify)}`,
+		`{"kind":"commit",AT(#confirm)}`)
+	if n := w.Effects("1001"); n != 0 {
+		t.Fatalf("marking the commit step committed: %d effects", n)
+	}
+	p.act(`{"kind":"pick","target":{"selector":"h1"},"name":"heading"}`, `{"kind":"expect","value":"is cancelled"}`)
+	var phases, kinds []string
+	for _, s := range p.last.Steps {
+		phases, kinds = append(phases, string(s.Phase)), append(kinds, string(s.Kind))
+	}
+	if fmt.Sprint(phases) != "[auth auth auth main main main main main main main]" || fmt.Sprint(kinds) != "[type type press navigate click select type type check click]" {
+		t.Fatal(phases, kinds)
+	}
+	if s := p.last.Steps[9]; s.ID != p.last.CommitStepID || s.Target.Selector != `button:has-text("Cancel the order")` || !slices.Contains(s.Target.Candidates, "#confirm") || s.Target.Text != "Cancel the order" {
+		t.Errorf("%+v", s.Target)
+	}
+	if s := p.last.Steps[6]; s.Param != "refund" || s.Target.Selector != `label:has-text("Refund") input` {
+		t.Errorf("%+v %+v", s, s.Target)
+	}
+	if n := len(p.last.Params); n != 3 || p.last.Params[0].AllowInURL != true || *p.last.Params[0].Example != "1001" || p.last.Params[1].Type != skill.Enum || len(p.last.Params[1].Enum) != 3 || p.last.Params[2].Type != skill.Number {
+		t.Errorf("%+v", p.last.Params)
+	}
+	if _, err := r.Record(t.Context(), &msg.Record{Do: msg.RecordTaken, Tenant: p.q.Tenant, Principal: p.q.Principal, Session: p.q.Session}); !is(err, problem.CodeBrowserSkillNotFound, "") {
+		t.Errorf("a live session was taken: %v", err)
+	}
+	if err := p.ask(msg.RecordFinish, func(q *msg.Record) {
+		q.Values = json.RawMessage(`{"order":"404404","cause":"Out of stock","refund":1}`)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if d := p.last.DryRun; p.last.Status != skill.RecorderEnded || d == nil || d.Status != skill.ReplayFailed || d.Code != skill.CodeNotFound || d.StepID != "s5" {
+		t.Fatalf("%+v", d)
+	}
+	taken := &msg.Record{Do: msg.RecordTaken, Tenant: p.q.Tenant, Principal: p.q.Principal, Session: p.q.Session}
+	if _, err := r.Record(t.Context(), taken); !is(err, problem.CodeBrowserSkillInvalid, "did not land") {
+		t.Errorf("a recording that did not land was taken: %v", err)
+	}
+	if err := p.ask(msg.RecordFinish, nil); err != nil {
+		t.Fatal(err)
+	}
+	if d := p.last.DryRun; d.Status != skill.ReplayLanded || d.Values["cause"] != "The customer asked" || d.URL != w.url+"/orders/1001/cancel" || w.Effects("1001") != 0 {
+		t.Fatalf("%+v, %d effects", d, w.Effects("1001"))
+	}
+	got, err := r.Record(t.Context(), taken)
+	if err != nil || !strings.Contains(string(got.Steps), "{{order}}") {
+		t.Fatal(err)
+	}
+	doc, err := json.Marshal(r.find(&p.q).rec.Definition())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := w.job(t, string(doc), `{"order":"1002","cause":"Out of stock","refund":5}`)
+	s, report, err := b.Prepare(t.Context(), j)
+	if err != nil || s == nil {
+		t.Fatal(err, show(t, report))
+	}
+	defer s.Close()
+	if report = s.Commit(t.Context()); report.Event != skill.Clicked {
+		t.Fatal(show(t, report))
+	}
+	if report = s.Verify(t.Context()); report.Event != skill.Verified {
+		t.Fatal(show(t, report))
+	}
+	if w.Effects("1002") != 1 || w.Effects("1001") != 0 {
+		t.Errorf("%d and %d effects", w.Effects("1002"), w.Effects("1001"))
+	}
+	for _, secret := range []string{site.Password, "not-this-one", site.User} {
+		if strings.Contains(p.all.String(), secret) {
+			t.Errorf("an answer holds %s", secret)
+		}
+	}
+	if err := p.ask(msg.RecordUsed, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ask(msg.RecordRead, nil); !is(err, problem.CodeBrowserSkillNotFound, "") {
+		t.Errorf("a used session: %v", err)
+	}
+}
+
+// recorderOf returns the recorder of a browser that tests share.
+func recorderOf(b *Browser) *Recorder {
+	b.mu.Lock()
+	r := b.recorder
+	b.mu.Unlock()
+	if r == nil {
+		r = b.NewRecorder(RecorderConfig{Pages: 4})
+	}
+	return r
+}
+
+// Each kind of selector is chosen where it is the first that finds the element alone.
+func TestSelectorsAreUnique(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	p := newPupil(t, recorderOf(b), id.TenantID{UUID: id.NewAnywhere()})
+	p.start(w.url + "/lab/kinds")
+	path := func(rest string) string { return "#app > " + rest }
+	for i, c := range []struct{ action, at, selector, text string }{
+		{`"kind":"commit"`, "text=draft", `button:has-text("Save draft")`, "Save draft"}, // role and name
+		{`"kind":"commit"`, "button >> nth=1", path("button:nth-of-type(2)"), ""},        // another one's name holds its name
+		{`"kind":"commit"`, "a", `a:has-text("Plain page")`, "Plain page"},
+		{`"kind":"type","value":"x"`, "[name=q]", `input[aria-label="Search"]`, ""},
+		{`"kind":"type","value":"Bern"`, "label input >> nth=0", `label:has-text("City") input`, ""}, // label
+		{`"kind":"select","value":"Red"`, "select", `label:has-text("Colour") select`, ""},
+		{`"kind":"click"`, "[data-testid]", `[data-testid="total"]`, ""}, // test id
+		{`"kind":"click"`, "i", path("i"), ""},
+		{`"kind":"commit"`, "#mui-93847561", `button:has-text("☰")`, "☰"}, // an id that another build changes is passed over
+		{`"kind":"click"`, "li >> nth=1", path("ul > li:nth-of-type(2)"), ""},
+		{`"kind":"click"`, "label[for=agree]", "#agree", ""}, // a label is its box
+	} {
+		p.act(`{` + c.action + `,AT(` + c.at + `)}`)
+		s := p.last.Steps[len(p.last.Steps)-1]
+		if s.Target.Selector != c.selector || s.Target.Text != c.text || len(p.last.Steps) != i+1 {
+			t.Errorf("%s: %+v", c.at, s.Target)
+		}
+		n, err := p.r.find(&p.q).s.page.Locator("css=" + s.Target.Selector).Count()
+		if err != nil || n != 1 {
+			t.Errorf("%s finds %d: %v", s.Target.Selector, n, err)
+		}
+	}
+	if s := p.last.Steps[10]; s.Kind != skill.Tick || s.Literal() != "true" {
+		t.Errorf("%+v", s)
+	}
+	for _, c := range []struct {
+		action string
+		code   problem.Code
+		text   string
+	}{
+		{`{"kind":"click","target":{"selector":"#nowhere"}}`, problem.CodeInvalidArgs, "target: no element"},
+		{`{"kind":"click",AT(select)}`, problem.CodeInvalidArgs, "Red"},
+		{`{"kind":"check","target":{"selector":"#agree"},"value":"true","param":"agree"}`, "", ""},
+		{`{"kind":"type","target":{"selector":"#agree"},"value":"x"}`, problem.CodeInvalidArgs, "no field"},
+		{`{"kind":"type",AT([type=password]),"value":"hush-hush-5"}`, problem.CodeInvalidArgs, "before the commit step"},
+		{`{"kind":"select","target":{"selector":"select"},"value":"Blue"}`, problem.CodeInvalidArgs, "no such option"},
+		{`{"kind":"bind","step_id":"s99","param":"x"}`, problem.CodeInvalidArgs, "step_id"},
+		{`{"kind":"navigate","value":"http://127.0.0.1:1/"}`, problem.CodeInvalidArgs, "value"},
+	} {
+		err := p.try(c.action)
+		if c.code == "" && err != nil || c.code != "" && !is(err, c.code, c.text) {
+			t.Errorf("%s: %v", c.action, err)
+		}
+	}
+	if err := p.ask(msg.RecordRead, nil); err != nil || p.last.Status != skill.RecorderLive {
+		t.Error("the session did not go on", err)
+	}
+	before := len(p.last.Steps)
+	if p.act(`{"kind":"undo"}`); len(p.last.Steps) != before-1 || len(p.last.Params) != 0 {
+		t.Errorf("%+v", p.last.Params)
+	}
+}
+
+// Pages that lie, leave, open dialogs and popups, or frames.
+func TestHostilePagesAreRecorded(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	p := newPupil(t, recorderOf(b), id.TenantID{UUID: id.NewAnywhere()})
+	p.start(w.url + "/lab/liar")
+	if err := p.try(`{"kind":"commit",AT(#act)}`); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range p.last.Steps {
+		if s.Target.Selector != "#act" || len(s.Target.Candidates) > 1 {
+			t.Errorf("the page's lies were believed: %+v", s.Target)
+		}
+	}
+	p.act(`{"kind":"navigate","value":"` + w.url + `/lab/frame?to=/lab/plain"}`)
+	if err := p.try(`{"kind":"click",AT(iframe)}`); !is(err, problem.CodeInvalidArgs, "frame") {
+		t.Error(err)
+	}
+	p.act(`{"kind":"navigate","value":"`+w.url+`/lab/popup"}`, `{"kind":"click",AT(#act)}`)
+	testkit.Eventually(t, "the popup is told of", func() bool { // it may come later than the click ends
+		return strings.Contains(p.last.Note, "popup") || p.ask(msg.RecordRead, func(q *msg.Record) { q.After = p.last.Shot }) == nil && strings.Contains(p.last.Note, "popup")
+	})
+	p.act(`{"kind":"navigate","value":"` + w.url + `/lab/secret"}`)
+	if err := p.ask(msg.RecordEnd, nil); err != nil {
+		t.Fatal(err)
+	}
+	resides := newPupil(t, recorderOf(b), p.q.Tenant)
+	resides.q.Resides, resides.q.Residency = true, []string{"127.0.0.1"}
+	resides.start(w.url + "/lab/link?to=http://127.0.0.2:9/")
+	if err := resides.try(`{"kind":"navigate","value":"http://127.0.0.2:9/"}`); !is(err, problem.CodeInvalidArgs, "residency") {
+		t.Error(err)
+	}
+	resides.act(`{"kind":"click",AT(#act)}`)
+	testkit.Eventually(t, "the session ends outside the residency", func() bool {
+		return resides.ask(msg.RecordRead, nil) == nil && resides.last.Status == skill.RecorderEnded && strings.Contains(resides.last.Note, "residency")
+	})
+}
+
+// One session of a principal, as many of a node as it has pages, and nobody else's.
+func TestRecorderSessionsAreBounded(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w, r := newWorld(t), b.NewRecorder(RecorderConfig{Pages: 1})
+	tenant := id.TenantID{UUID: id.NewAnywhere()}
+	p, other := newPupil(t, r, tenant), newPupil(t, r, tenant)
+	if err := p.ask(msg.RecordStart, func(q *msg.Record) { q.URL = w.url + "/lab/redirect?to=http://10.0.0.1/" }); !is(err, problem.CodeInvalidArgs, "start_url") {
+		t.Error("a page that the guard refuses: ", err)
+	}
+	p.start(w.url + "/lab/plain")
+	begin := func(q *msg.Record) { q.URL = w.url + "/lab/plain" }
+	if err := p.ask(msg.RecordStart, begin); !is(err, problem.CodeInUse, "") {
+		t.Error("a second one: ", err)
+	}
+	if err := other.ask(msg.RecordStart, begin); !is(err, problem.CodeBrowserSkillUnavailable, "taken") {
+		t.Error("one more than the node has: ", err)
+	}
+	for _, do := range []msg.RecordDo{msg.RecordRead, msg.RecordAct, msg.RecordFinish, msg.RecordEnd, msg.RecordPicture, msg.RecordTaken, msg.RecordUsed} {
+		for _, change := range []func(*msg.Record){
+			func(q *msg.Record) { q.Principal = other.q.Principal },
+			func(q *msg.Record) { q.Tenant = id.TenantID{UUID: id.NewAnywhere()} },
+			func(q *msg.Record) { q.Session = id.RecorderSessionID{UUID: id.NewAnywhere()} },
+		} {
+			if err := p.ask(do, func(q *msg.Record) { change(q); q.After = "p1" }); !is(err, problem.CodeBrowserSkillNotFound, "") {
+				t.Errorf("%s of a foreign session: %v", do, err)
+			}
+		}
+	}
+	shown := p.last.Shot
+	go func() {
+		_, _ = p.r.find(&p.q).s.page.Evaluate("() => setTimeout(() => { document.body.style.background = 'red' }, 300)", nil)
+	}()
+	if err := p.ask(msg.RecordRead, func(q *msg.Record) { q.After = shown }); err != nil || p.last.Shot == shown {
+		t.Errorf("a change of the page was not seen: %v %s", err, p.last.Shot)
+	}
+	one := p.r.find(&p.q)
+	one.mu.Lock()
+	one.until = time.Now() // it has lived as long as it may
+	one.mu.Unlock()
+	one.touch()
+	testkit.Eventually(t, "the session expires", func() bool {
+		return p.ask(msg.RecordRead, nil) == nil && p.last.Status == skill.RecorderExpired
+	})
+	if p.last.Shot != "" || p.try(`{"kind":"press","value":"Enter"}`) == nil {
+		t.Error("an expired session goes on")
+	}
+	if err := other.ask(msg.RecordStart, begin); err != nil {
+		t.Error("its place is not free: ", err)
+	}
+	b.mu.Lock()
+	e := b.engine
+	b.mu.Unlock()
+	e.end(errDied)
+	if err := other.try(`{"kind":"press","value":"Enter"}`); err != nil || other.last.Status != skill.RecorderEnded {
+		t.Errorf("the browser died: %v %s", err, other.last.Status)
+	}
+}
+
+// What a person does by hand in a window is recorded by the same code: here the hand is real input
+// events of the browser's own.
+func TestALessonIsRecordedByHand(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	done := make(chan struct{})
+	said := make(chan string, 100)
+	type end struct {
+		l   *Lesson
+		err error
+	}
+	ended := make(chan end, 1)
+	pages := make(chan playwright.Page, 1)
+	go func() {
+		l, err := b.teach(context.Background(), w.url+"/orders", func(s string) { said <- s }, done, func(p playwright.Page) { pages <- p })
+		ended <- end{l, err}
+	}()
+	page := <-pages
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := func(want string) {
+		t.Helper()
+		select {
+		case got := <-said:
+			if !strings.Contains(got, want) {
+				t.Fatalf("heard %q, want %q", got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%q was not heard", want)
+		}
+	}
+	do(page.Locator("#user").Click())
+	do(page.Keyboard().Type(site.User))
+	do(page.Keyboard().Press("Tab"))
+	do(page.Keyboard().Type(site.Password))
+	do(page.Keyboard().Press("Enter"))
+	heard("s1  Type into")
+	heard("s2  Type a secret into")
+	heard("s3  Click")
+	do(page.WaitForURL(w.url + "/orders"))
+	do(page.Locator("text=1001").Click())
+	heard("s4  Click")
+	do(page.Locator("#cancel").Click())
+	heard("s5  Click")
+	do(page.Locator("#note").Fill("")) // the hand of the test is there
+	do(page.Locator("#note").PressSequentially("by hand"))
+	do(page.Locator("h1").Click(playwright.LocatorClickOptions{Modifiers: []playwright.KeyboardModifier{*playwright.KeyboardModifierAlt}}))
+	heard("s6  Type into")
+	heard("result field field_1: ")
+	do(page.Locator("#confirm").Click(playwright.LocatorClickOptions{Modifiers: []playwright.KeyboardModifier{*playwright.KeyboardModifierAlt, *playwright.KeyboardModifierShift}}))
+	heard("commit step, not performed")
+	close(done)
+	got := <-ended
+	do(got.err)
+	l := got.l
+	if w.Effects("1001") != 0 || l.Secrets()["password"] != site.Password || len(l.Secrets()) != 1 {
+		t.Errorf("%d effects, %d secrets", w.Effects("1001"), len(l.Secrets()))
+	}
+	do(l.Recording().Bind("s6", "note", "", ""))
+	d := l.Recording().Definition()
+	doc, err := json.Marshal(d)
+	do(err)
+	if strings.Contains(string(doc), site.Password) || d.CommitStepID != "s7" || d.Steps[2].Phase != skill.SignIn || d.Steps[3].InSignIn() || d.Steps[2].Target.Selector != `button:has-text("Sign in")` {
+		t.Errorf("%s", doc)
+	}
+	replay, err := l.Replay(t.Context(), nil)
+	do(err)
+	if replay.Status != skill.ReplayLanded || replay.Values["note"] != "by hand" || w.Effects("1001") != 0 {
+		t.Errorf("%+v", replay)
+	}
+}

@@ -1,0 +1,144 @@
+package platform
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
+)
+
+// recorder is a Recorder with one session of each principal, which records without a page.
+type recorder struct {
+	mu    sync.Mutex // guards the fields below
+	asked []msg.Record
+	live  map[string]*skill.RecorderSession
+}
+
+func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, *q)
+	s := r.live[q.Principal]
+	if q.Do == msg.RecordStart {
+		if s != nil && s.Status == skill.RecorderLive {
+			return nil, problem.New(problem.CodeInUse, "live")
+		}
+		s = &skill.RecorderSession{ID: id.RecorderSessionID{UUID: id.NewAnywhere()}, Status: skill.RecorderLive, StartURL: q.URL, URL: q.URL, Steps: []skill.Step{}, Params: []skill.Param{},
+			ResultFields: []skill.Field{}, Assertions: []skill.Check{}, TargetHosts: []string{}, Auth: skill.Auth{Kind: skill.AuthNone, SecretRefs: []string{}}, Shot: "p1", Width: 1024, Height: 720, ExpiresAt: time.Now().UTC()}
+		r.live[q.Principal] = s
+	} else if s == nil || s.ID != q.Session {
+		return nil, store.NoSkill("recorder session")
+	}
+	switch q.Do {
+	case msg.RecordAct:
+		var a skill.Action
+		if err := json.Unmarshal(q.Action, &a); err != nil {
+			return nil, err
+		}
+		s.Steps = append(s.Steps, skill.Step{ID: "send", Phase: skill.Main, Kind: a.Kind.Step(), Target: a.Target})
+	case msg.RecordFinish:
+		s.Status, s.DryRun = skill.RecorderEnded, &skill.Replay{Status: skill.ReplaySkipped}
+	case msg.RecordEnd, msg.RecordUsed:
+		delete(r.live, q.Principal)
+	case msg.RecordPicture:
+		return &msg.Recorded{JPEG: []byte("jpeg of " + q.After)}, nil
+	case msg.RecordTaken:
+		if s.Status != skill.RecorderEnded {
+			return nil, store.NoSkill("recorder session")
+		}
+		steps, err := json.Marshal(s.Steps)
+		return &msg.Recorded{Steps: steps}, err
+	}
+	doc, err := json.Marshal(s)
+	return &msg.Recorded{Session: doc}, err
+}
+
+// open-parts.md, Browser skills, Recorder: the routes, in the names of their callers.
+func TestRecorderRoutes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := &recorder{live: map[string]*skill.RecorderSession{}}
+	const sessions = "/v1/browser-skills/recorder-sessions"
+	start := `{"start_url": "https://portal.example.com/claims"}`
+	if got := w.call(w.a, "POST", sessions, start); got.status != 503 || got.code() != string(problem.CodeBrowserSkillUnavailable) {
+		t.Errorf("without a browser: %d %s", got.status, got.body)
+	}
+	w.Platform.Recorder = r
+	w.routes(w.a.fill(), []route{
+		{"no address", "POST", sessions, `{}`, 400, problem.CodeValidation, "start_url", ""},
+		{"not the web", "POST", sessions, `{"start_url": "file:///etc/passwd"}`, 400, problem.CodeValidation, "start_url", ""},
+		{"with user info", "POST", sessions, `{"start_url": "https://a:b@portal.example.com/"}`, 400, problem.CodeValidation, "start_url", ""},
+		{"an unknown session", "GET", sessions + "/{unknown}", "", 404, problem.CodeBrowserSkillNotFound, "", ""},
+		{"an id that is none", "GET", sessions + "/x", "", 404, problem.CodeBrowserSkillNotFound, "", ""},
+		{"start", "POST", sessions, start, 201, "", `"status":"live"`, "browser_skill.recorder_session.create"},
+		{"a second one", "POST", sessions, start, 409, problem.CodeInUse, "", ""},
+	})
+	var at, shot string
+	for _, s := range r.live {
+		at = sessions + "/" + s.ID.String()
+		shot = "browser-skills/" + w.a.tenant.String() + "/" + s.ID.String() + "/p1.jpg"
+	}
+	if got := w.call(w.a, "GET", at+"?after="+shot, ""); got.status != 200 || !strings.Contains(got.body, shot) || r.asked[len(r.asked)-1].After != "p1" {
+		t.Errorf("read: %d %s %+v", got.status, got.body, r.asked[len(r.asked)-1])
+	}
+	if got := w.call(w.a, "GET", "/v1/browser-skills/artifacts/"+shot, ""); got.status != 200 || got.body != "jpeg of p1" || got.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("the picture: %d %s %v", got.status, got.body, got.header)
+	}
+	if got := w.person("owner", "GET", "/v1/browser-skills/artifacts/"+shot, ""); got.status != 404 {
+		t.Errorf("another person's picture: %d", got.status)
+	}
+	if got := w.person("owner", "GET", at, ""); got.status != 404 || got.code() != string(problem.CodeBrowserSkillNotFound) {
+		t.Errorf("another person's session: %d %s", got.status, got.body)
+	}
+	var rows []route
+	for _, c := range []struct{ name, body, fault string }{
+		{"x alone", `{"kind":"click","x":1}`, "x: belongs to y"},
+		{"a point and a target", `{"kind":"click","x":1,"y":1,"target":{"selector":"a"}}`, "target"},
+		{"no element", `{"kind":"click"}`, "target: required"},
+		{"another engine", `{"kind":"click","target":{"selector":"text=Send"}}`, "target.selector: must be a CSS selector"},
+		{"an unknown kind", `{"kind":"shout"}`, "kind"},
+		{"no text", `{"kind":"type","target":{"selector":"a"}}`, "value: required"},
+		{"a value that is none", `{"kind":"type","value":[1]}`, "value"},
+		{"a secret parameter", `{"kind":"type","value":"x","secret_ref":"pw","param":"p"}`, "param"},
+		{"a parameter named reason", `{"kind":"type","value":"x","param":"reason"}`, "param"},
+		{"no key", `{"kind":"press","value":""}`, "value"},
+		{"a commit that types", `{"kind":"type","value":"x","commit":true}`, "commit"},
+		{"an address that is none", `{"kind":"navigate","value":"javascript:alert(1)"}`, "value"},
+		{"a long scroll", `{"kind":"scroll","value":100001}`, "value"},
+		{"a field without a name", `{"kind":"pick","target":{"selector":"a"}}`, "name"},
+		{"a binding of nothing", `{"kind":"bind","param":"p"}`, "step_id"},
+	} {
+		rows = append(rows, route{c.name, "POST", at + "/actions", c.body, 400, problem.CodeValidation, c.fault, ""})
+	}
+	create := `{"name": "Taught", "owner_attested": true, "recorder_session_id": "` + strings.TrimPrefix(at, sessions+"/") + `", "policy": {"approval": "always_before_run"},
+		"definition": {"start_url": "https://portal.example.com/claims", "target_hosts": ["portal.example.com"], "steps": [], "commit_step_id": "send"}}`
+	w.routes(w.a.fill(), append(rows,
+		route{"click", "POST", at + "/actions", `{"kind":"click","target":{"selector":"#send"}}`, 200, "", `"id":"send"`, ""},
+		route{"a live session", "POST", "/v1/browser-skills", create, 400, problem.CodeBrowserSkillInvalid, "recorder_session_id: unknown session", ""},
+		route{"finish without a body", "POST", at + "/finish", "", 200, "", `"status":"skipped"`, "browser_skill.recorder_session.finish"},
+		route{"its steps become a skill's", "POST", "/v1/browser-skills", create, 201, "", `"selector":"#send"`, "browser_skill.create"},
+		route{"a used session", "POST", "/v1/browser-skills", create, 400, problem.CodeBrowserSkillInvalid, "recorder_session_id: unknown session", ""},
+		route{"throw away what is used", "DELETE", at, "", 404, problem.CodeBrowserSkillNotFound, "", ""},
+		route{"start again", "POST", sessions, start, 201, "", `"status":"live"`, "browser_skill.recorder_session.create"},
+	))
+	for _, s := range r.live {
+		at = sessions + "/" + s.ID.String()
+	}
+	w.routes(w.a.fill(), []route{{"throw away", "DELETE", at, "", 204, "", "", "browser_skill.recorder_session.delete"}})
+	for _, q := range r.asked {
+		if q.Tenant != w.a.tenant || q.Principal == "" || q.Home.IsZero() {
+			t.Errorf("asked in nobody's name: %+v", q)
+		}
+	}
+	_, err := w.admin.Exec(t.Context(), `UPDATE tenants SET residency = '{"allowed_hosts": ["other.example"]}' WHERE id = $1`, w.a.tenant)
+	w.must(err)
+	w.routes(w.a.fill(), []route{{"outside the residency", "POST", sessions, start, 400, problem.CodeBrowserSkillInvalid, "residency", ""}})
+}

@@ -1,0 +1,168 @@
+package toolbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
+)
+
+// skillRows is what the table of runs says, and whom the calls ask.
+type skillRows struct {
+	mu     sync.Mutex // guards the fields below
+	holder *id.SkillRunID
+	row    *store.SkillRun
+	err    error
+	asked  []any
+}
+
+func (r *skillRows) Run(context.Context, id.TenantID, id.SkillRunID) (*store.SkillRun, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.row, r.err
+}
+
+func (r *skillRows) Holder(context.Context, id.TenantID, string) (*id.SkillRunID, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holder, nil
+}
+
+func (r *skillRows) Skill(context.Context, id.TenantID, id.SkillID) (*store.Skill, error) {
+	return nil, nil
+}
+
+func (r *skillRows) ask(_ context.Context, _ id.TenantID, _ id.SkillRunID, m any) (any, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, m)
+	return msg.SkillStands{}, nil
+}
+
+func ended(status skill.Status, code skill.Code) *store.SkillRun {
+	at := time.Now()
+	r := &store.SkillRun{Status: status, FinishedAt: &at, Held: true, Steps: []byte(`[{"id":"send","kind":"click","label":"Click","status":"ok","screenshot_key":"k/send.jpg"}]`)}
+	if code != "" {
+		r.Code = &code
+	}
+	return r
+}
+
+// service.md, Browser skill run outcomes: what the model hears of each ending.
+func TestWhatTheModelHearsOfARun(t *testing.T) {
+	t.Parallel()
+	run := id.SkillRunID{UUID: id.NewAnywhere()}
+	verified := ended(skill.VerificationFailed, skill.CodeVerificationFailed)
+	verified.Verification = []byte(`[{"kind":"text_present","ok":false,"expected":"Thank you","actual":"secret text of the page"}]`)
+	undone := ended(skill.VerificationFailed, skill.CodeVerificationFailed)
+	undone.Compensation = []byte(`{"ran":true,"steps":[],"error":null}`)
+	lost := ended(skill.Failed, skill.CodeUnknownOutcome)
+	lost.Fault = []byte(`{"code":"unknown_outcome","message":"The connection was cut."}`)
+	missing := ended(skill.Failed, skill.CodeNotFound)
+	missing.Held, missing.Fault = false, []byte(`{"code":"not_found","step_id":"send","selectors":["#send"],"message":"No element was found."}`)
+	torn := ended(skill.Succeeded, "")
+	torn.Steps = []byte(`{`)
+	for _, c := range []struct {
+		name      string
+		row       *store.SkillRun
+		duplicate bool
+		isError   bool
+		has, not  []string
+	}{
+		{"success", ended(skill.Succeeded, ""), false, false, []string{`"ok":true`, `"committed":true`, `"cite":"browser_skill:book#` + run.String() + `"`}, []string{"duplicate", "label"}},
+		{"the same call again", ended(skill.Succeeded, ""), true, false, []string{`"duplicate":true`}, nil},
+		{"unknown outcome", lost, false, true, []string{`"error":"unknown_outcome"`, "The connection was cut."}, []string{"committed"}},
+		{"committed, a check failed", verified, false, true, []string{`"error":"verification_failed"`, `"committed":true`, `"screenshot_key":"k/send.jpg"`, `"compensation":{"ran":false}`, "Thank you"}, []string{"secret text"}},
+		{"committed, compensated", undone, false, true, []string{`"compensation":{"ran":true}`}, []string{"undone"}},
+		{"not found", missing, false, true, []string{`"error":"not_found"`, `"committed":false`, `"step_id":"send"`, `"selectors":["#send"]`}, nil},
+		{"rejected", ended(skill.Rejected, ""), false, true, []string{`"rejected":true`, `"feedback":""`}, []string{"committed"}},
+		{"a record that is torn", torn, false, true, []string{"cannot be read"}, nil},
+	} {
+		out := skillOutcome(run, c.row, "browser_skill:book.run", c.duplicate)
+		if out.IsError != c.isError {
+			t.Errorf("%s: an error: %v", c.name, out.IsError)
+		}
+		for _, want := range c.has {
+			if !strings.Contains(out.Content, want) {
+				t.Errorf("%s: %s, want %s", c.name, out.Content, want)
+			}
+		}
+		for _, not := range c.not {
+			if strings.Contains(out.Content, not) {
+				t.Errorf("%s: %s holds %s", c.name, out.Content, not)
+			}
+		}
+	}
+}
+
+// A call whose key another run holds gets that run; without a browser nothing is begun; a run
+// whose row is gone was deleted.
+func TestCallsOfASkill(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	book := w.skill("book", "at_commit_point", "run", "dry_run")
+	rows := &skillRows{}
+	var none error
+	w.box.Skills = &Skills{Rows: rows, Ask: rows.ask, Available: func() error { return none }}
+	plan, err := w.box.Plan(t.Context(), w.caller, 1, []model.Call{model.NewCall("a", "browser_skill:book.dry_run", `{"n":7}`)})
+	if err != nil || plan[0].Skill == nil {
+		t.Fatal(err, plan)
+	}
+	none = errors.New("none")
+	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); !out.IsError || !strings.Contains(out.Content, string(problem.CodeBrowserSkillUnavailable)) || len(rows.asked) != 0 {
+		t.Errorf("without a browser: %s, asked %v", out.Content, rows.asked)
+	}
+	none = nil
+	other := id.SkillRunID{UUID: id.NewAnywhere()}
+	rows.holder, rows.row = &other, ended(skill.Succeeded, "")
+	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); out.IsError || !strings.Contains(out.Content, `"duplicate":true`) || !strings.Contains(out.Content, other.String()) || len(rows.asked) != 0 {
+		t.Errorf("the same call: %s, asked %v", out.Content, rows.asked)
+	}
+	rows.holder, rows.row = nil, nil
+	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); !out.IsError || !strings.Contains(out.Content, "deleted") || len(rows.asked) != 1 {
+		t.Errorf("a run that is gone: %s, asked %v", out.Content, rows.asked)
+	}
+	of, err := w.box.Tables.View(w.caller.Tenant).SkillOf(t.Context(), book)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, _, err := of.Definition.Bind(t.Context(), skill.ForDryRun, json.RawMessage(`{"n":7}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := store.By{Tenant: w.caller.Tenant, Actor: "user:x"}
+	broken := errors.New("a column is torn")
+	for _, c := range []struct {
+		name string
+		row  *store.SkillRun
+		err  error
+		is   func(error) bool
+	}{
+		{"its skill was deleted", nil, nil, func(err error) bool { return errors.Is(err, problem.New(problem.CodeBrowserSkillNotFound, "")) }},
+		{"its record cannot be read", nil, broken, func(err error) bool {
+			return errors.Is(err, broken) && !errors.Is(err, problem.New(problem.CodeBrowserSkillNotFound, ""))
+		}},
+		{"it did not land", ended(skill.Failed, skill.CodeNotFound), nil, func(err error) bool { return errors.Is(err, problem.New(problem.CodeBrowserSkillRunFailed, "")) }},
+	} {
+		rows.row, rows.err = c.row, c.err
+		if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !c.is(err) {
+			t.Errorf("a dry run: %s: %v", c.name, err)
+		}
+	}
+	none = errors.New("none")
+	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillUnavailable, "")) {
+		t.Errorf("a dry run without a browser: %v", err)
+	}
+}
