@@ -1,0 +1,34 @@
+// The pages, in the order of the navigation. A page is a folder of pages with an index.tsx whose
+// default export is its component; it gets the rest of the path as `id`. A page that is not in
+// this list does not exist: it is neither in the navigation nor in the search.
+
+import type { ComponentType } from "preact";
+import { House, Inbox } from "lucide";
+import type { IconNode } from "../controls/icon";
+import type { Role } from "../client/types";
+
+export interface PageProps {
+  /** What follows the page's name in the path, "" for nothing. */
+  id: string;
+}
+
+export interface PageDef {
+  /** The first segment of the path; "" is Home. */
+  path: string;
+  name: string;
+  role: Role;
+  icon: IconNode;
+  /** Whether the path may have an id. */
+  items: boolean;
+  /** false: reached by links only, such as threads. */
+  nav?: boolean;
+  /** The key after g. */
+  key?: string;
+  load: () => Promise<{ default: ComponentType<PageProps> }>;
+}
+
+export const pages: readonly PageDef[] = [
+  { path: "", name: "Home", role: "member", icon: House, items: false, key: "h", load: () => import("./home") },
+  { path: "approvals", name: "Approvals", role: "member", icon: Inbox, items: true, key: "a", load: () => import("./approvals") },
+  // playground (key p), runs (key r), threads
+];
