@@ -4,6 +4,7 @@ import { useId } from "preact/hooks";
 import type { Json } from "../lib/json";
 import { pathText, type Path } from "../lib/json";
 import { blank, complaintAt, isFixed, type Draft, type Field, type Invalid, type ObjectDraft } from "../lib/schemaform";
+import { pieces } from "../lib/hostile";
 import { Stranger } from "./text";
 
 interface Props {
@@ -23,6 +24,14 @@ interface PartProps extends Required<Props> {
   path: Path;
   label: string;
 }
+
+/** Hidden shows a text again that holds characters which an input does not show, or shows in another order. */
+export const Hidden = ({ text }: { text: string }) =>
+  pieces(text).some((p) => p.hidden) ? (
+    <span class="hidden-note">
+      It holds hidden characters: <Stranger text={text} chars={500} />
+    </span>
+  ) : null;
 
 const textOf = (v: Json): string => (typeof v === "string" ? v : JSON.stringify(v));
 
@@ -119,7 +128,10 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label }: Pa
         {f.required && !isFixed(d) && <span class="dim"> (required)</span>}
       </label>
       {control}
-      <small id={id + "-h"}>{f.description && <Stranger text={f.description} line />}</small>
+      <small id={id + "-h"}>
+        {f.description && <Stranger text={f.description} line />}
+        <Hidden text={value} />
+      </small>
       {error && (
         <small class="error" id={id + "-e"}>
           {error}

@@ -5,14 +5,22 @@ import type { Approval } from "../../client/types";
 import { Failed, useAction, type Act } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { TextField } from "../../controls/form";
-import { SchemaForm } from "../../controls/schemaform";
+import { Hidden, SchemaForm } from "../../controls/schemaform";
 import { Tabs } from "../../controls/tabs";
 import { changeText, diff } from "../../lib/diff";
 import { isObject, parseJson, pathText, type Json } from "../../lib/json";
-import { complaintAt, complaints, draftOf, formOf, valueOf, type Invalid } from "../../lib/schemaform";
+import { complaintAt, complaints, draftOf, formOf, isFixed, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
 import { at, redactedIn } from "./words";
 
 const SHOWN = 100; // changes
+
+/** The service keeps the key of the call, whatever is sent. */
+const KEY = "idempotency_key";
+
+function keep(d: Draft, before: Json): Draft {
+  if (typeof d !== "object" || Array.isArray(d) || isFixed(d) || !isObject(before) || before[KEY] === undefined || !(KEY in d.fields)) return d;
+  return { ...d, fields: { ...d.fields, [KEY]: { fixed: before[KEY] } } };
+}
 
 interface Props {
   a: Approval;
@@ -24,18 +32,18 @@ export function Edit({ a, onClose, decide }: Props) {
   const before = a.requested_action.args as Json;
   const form = useMemo(() => formOf(a.requested_action.schema as Json), [a.requested_action.schema]);
   const [mode, setMode] = useState<"form" | "json">(form ? "form" : "json");
-  const [draft, setDraft] = useState(() => (form ? draftOf(form, before) : ""));
+  const [draft, setDraft] = useState(() => (form ? keep(draftOf(form, before), before) : ""));
   const [text, setText] = useState(() => JSON.stringify(before, null, 2));
   const [note, setNote] = useState("");
   const act = useAction();
-  const hidden = useMemo(() => redactedIn(before), [before]);
+  const hidden = useMemo(() => [...redactedIn(before), ...(isObject(before) && KEY in before ? [[KEY]] : [])], [before]);
 
   const parsed = mode === "json" ? parseJson(text) : null;
   const read: { value: Json | undefined; invalid: Invalid[] } = useMemo(() => {
     if (mode === "form" && form) return valueOf(form, draft, before);
     if (!parsed || "error" in parsed) return { value: undefined, invalid: [{ path: "", message: parsed ? "Not JSON: " + parsed.error : "" }] };
     const bad: Invalid[] = isObject(parsed.value) ? [] : [{ path: "", message: "must be an object" }];
-    for (const path of hidden) if (at(parsed.value, path) !== "[redacted]") bad.push({ path: pathText(path), message: "is redacted and stays as it is" });
+    for (const path of hidden) if (at(parsed.value, path) !== at(before, path)) bad.push({ path: pathText(path), message: "stays as it is" });
     return { value: parsed.value, invalid: bad };
   }, [mode, draft, text]);
   const changes = read.value === undefined ? [] : diff(before, read.value);
@@ -53,7 +61,7 @@ export function Edit({ a, onClose, decide }: Props) {
     if (to === "form" && form) {
       const v = parseJson(text);
       if ("error" in v) return;
-      setDraft(draftOf(form, v.value));
+      setDraft(keep(draftOf(form, v.value), before));
     }
     setMode(to);
   };
@@ -75,7 +83,7 @@ export function Edit({ a, onClose, decide }: Props) {
       <SchemaForm field={form} draft={draft} onChange={setDraft} invalid={invalid} prefix="edited_args" />
     </>
   ) : (
-    <TextField label="JSON" rows={12} mono value={text} onInput={setText} error={jsonError || undefined} hint={hidden.length > 0 ? "[redacted] stands for a value that is kept as it is." : undefined} />
+    <TextField label="JSON" rows={12} mono value={text} onInput={setText} error={jsonError || undefined} hint={<>{redactedIn(before).length > 0 && "[redacted] stands for a value that is kept as it is. "}<Hidden text={text} /></>} />
   );
   return (
     <Dialog title="Edit arguments" onClose={onClose} dirty={dirty} class="wide">

@@ -11,7 +11,7 @@ import { TextField } from "../../controls/form";
 import { leftText } from "../../controls/left";
 import { narrow } from "../../controls/media";
 import { ErrorState, Loading } from "../../controls/states";
-import { Copy, RiskMark, Status, Stranger, Time } from "../../controls/text";
+import { Copy, DateTime, RiskMark, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { href } from "../../frame/router";
 import { useResource, type Resource } from "../../live/resource";
@@ -227,7 +227,7 @@ function Item({ a, agentName, wanted, onWanted, first, onClose, onDecided, fact,
       <dl class="details">
         <div>
           <dt>Time left</dt>
-          <dd>{a.status === "pending" ? <>{leftText(a.expires_at, now.value)}, until <Time at={a.expires_at} /></> : "decided"}</dd>
+          <dd>{a.status === "pending" ? <>{leftText(a.expires_at, now.value)}, until <DateTime at={a.expires_at} /></> : "decided"}</dd>
         </div>
         <div>
           <dt>Policy</dt>
