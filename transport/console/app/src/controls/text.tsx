@@ -29,17 +29,6 @@ export const DateTime = ({ at }: { at: string }) => (
   </time>
 );
 
-/** leftText is how much time is left: `3 min`, `2 h`, `none`. */
-export function leftText(until: string, from: number): string {
-  const ms = Date.parse(until) - from;
-  if (ms <= 0) return "none";
-  const s = Math.floor(ms / 1000);
-  if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min`;
-  if (s < 172_800) return `${Math.floor(s / 3600)} h`;
-  return `${Math.floor(s / 86_400)} d`;
-}
-
 export const Duration = ({ ms }: { ms: number | null | undefined }) => <>{ms === null || ms === undefined ? "–" : durationText(ms)}</>;
 export const Cost = ({ usd }: { usd: number | null | undefined }) => <>{usd === null || usd === undefined ? "–" : costText(usd)}</>;
 export const ShortId = ({ id }: { id: string }) => <code>{shortId(id)}</code>;

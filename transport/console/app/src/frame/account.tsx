@@ -68,8 +68,7 @@ export function Account({ open, setOpen }: { open: Open; setOpen: (o: Open) => v
     <div class="account">
       <button ref={button} type="button" class="ghost-button" aria-haspopup="menu" aria-expanded={open === "menu"} onClick={() => setOpen(open === "menu" ? "" : "menu")}>
         <Icon of={User as unknown as IconNode} />
-        <span class="wide">Account</span>
-        <span class="sr narrow-only">Account</span>
+        <span>Account</span>
       </button>
       {open === "menu" && (
         <div ref={menu} role="menu" aria-label="Account" class="menu" onKeyDown={keys}>
