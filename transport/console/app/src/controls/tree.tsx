@@ -24,9 +24,11 @@ export function Tree({ value, label }: { value: Json | undefined; label: string 
   };
   if (value === undefined || value === null) return <p class="dim">Nothing.</p>;
   const one = view.rows.length === 1 ? view.rows[0]! : null;
+  // The whole is open anyway: its row would only say so.
+  const rows = view.rows[0]?.open ? view.rows.slice(1) : view.rows;
   return (
     <div class="tree" role="group" aria-label={label}>
-      {one && one.kind === "string" ? <Stranger text={one.text} chars={PIECE.bytes * pieces} /> : view.rows.map((r) => <Line key={r.id} row={r} toggle={toggle} />)}
+      {one && one.kind === "string" ? <Stranger text={one.text} chars={PIECE.bytes * pieces} /> : rows.map((r) => <Line key={r.id} row={r} toggle={toggle} />)}
       {view.cut && (
         <p class="tree-more">
           <button type="button" class="small" onClick={() => setPieces(pieces + 1)}>
@@ -43,7 +45,7 @@ function Line({ row: r, toggle }: { row: TreeRow; toggle: (id: string) => void }
   const key = r.key === null ? null : <span class="tree-key">{visible(String(r.key))}</span>;
   const size = r.kind === "array" ? plural(r.size, "item") : plural(r.size, "field");
   return (
-    <div class={r.kind === "string" && r.text.length > 60 ? "tree-row lines" : "tree-row"} style={{ paddingLeft: `${Math.min(r.depth, 12) * 1.1}em` }}>
+    <div class={r.kind === "string" && r.text.length > 60 ? "tree-row lines" : "tree-row"} style={{ paddingLeft: `${Math.max(0, Math.min(r.depth, 12) - 1) * 1.1}em` }}>
       {r.open !== null ? (
         <button type="button" class="tree-toggle" aria-expanded={r.open} onClick={() => toggle(r.id)}>
           <span aria-hidden="true">{r.open ? "▾" : "▸"}</span>

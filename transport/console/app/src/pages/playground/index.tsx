@@ -20,7 +20,7 @@ import { Waiting } from "../run/approvals";
 import { Asked, TalkView, useStick } from "../run/conversation";
 import { hasPage, RunLink } from "../run/parts";
 import { RunStream, type StreamEvent } from "../run/stream";
-import { Messages, readMessages, type Message } from "../thread/messages";
+import { Messages, readMessages, type Message, type Thread } from "../thread/messages";
 
 const QUERY = { agent: idParam, thread: idParam };
 
@@ -32,14 +32,24 @@ export default function Playground(_: PageProps) {
   useEffect(() => agents.read(), []);
   const all = agents.all.value;
   const published = (all ?? []).filter((a) => a.published_version !== null);
-  const agent = q.agent || published[0]?.id || "";
-  if (!all) return (
+  // A link to a thread alone names its agent by it.
+  const unnamed = q.thread && !q.agent ? q.thread : "";
+  const of = useResource<Thread | null>(`of ${unnamed}`, (signal) => (unnamed ? get<Thread>(`/v1/threads/${unnamed}`, {}, signal) : Promise.resolve(null)));
+  const agent = q.agent || (unnamed ? of.data.value?.agent_id : published[0]?.id) || "";
+  if (unnamed && of.error.value)
+    return (
+      <>
+        <Heading text="Playground" />
+        <ErrorState problem={of.error.value} retry={() => void of.reload()} />
+      </>
+    );
+  if (!all || (unnamed && !agent)) return (
     <>
       <Heading text="Playground" />
       <Loading what="Loading the agents" />
     </>
   );
-  if (published.length === 0 && !q.agent)
+  if (published.length === 0 && !agent)
     return (
       <>
         <Heading text="Playground" />
@@ -179,6 +189,9 @@ function Talking({ agent, thread }: { agent: string; thread: string }) {
   const shown = new Set(known.map((m) => m.run_id).filter(Boolean));
   const waiting = sent.filter((s) => s.run && !shown.has(s.run));
   const gated = live?.talk.status === "waiting_approval" || (current !== null && runOf.get(current)?.status === "waiting_approval");
+  // A gate stays while its run goes on: what was decided is shown in place.
+  const wasGated = useRef("");
+  if (gated && current) wasGated.current = current;
   const error = messages.error.value ?? runs.error.value;
 
   /** answer shows what a run did, below the message that it answers. */
@@ -194,6 +207,7 @@ function Talking({ agent, thread }: { agent: string; thread: string }) {
           </div>
         )}
         {!s && r && !isEnded(r.status) && <p class="said note">Waits for its turn.</p>}
+        {run === current && (gated || wasGated.current === run) && <Gate run={run} state={gated ? "waiting_approval" : ""} />}
         <p class="run-link">
           <RunLink id={run} />
         </p>
@@ -219,7 +233,6 @@ function Talking({ agent, thread }: { agent: string; thread: string }) {
             </Asked>
           ))}
         </div>
-        {gated && current && <Gate run={current} state={live?.talk.status ?? ""} />}
         <form
           class="composer"
           onSubmit={(e) => {
@@ -295,12 +308,12 @@ function Following({ s, run }: { s: RunStream; run: string }) {
 /** Gate shows the approvals that the current run waits for. */
 function Gate({ run, state }: { run: string; state: string }) {
   const approvals = useResource<Approval[]>(
-    run + state,
+    run,
     (signal) => get<{ items: Approval[] }>("/v1/approvals", { run_id: run }, signal).then((a) => a.items),
     (h) => h.event === "approval.changed" && h.data["run_id"] === run,
   );
-  const pending = (approvals.data.value ?? []).filter((a) => a.status === "pending");
-  return <Waiting approvals={approvals} pending={pending} run={{ id: run, status: "waiting_approval" } as Run} />;
+  useEffect(() => approvals.touch(), [state]);
+  return <Waiting approvals={approvals} status={state === "waiting_approval" ? "waiting_approval" : "running"} />;
 }
 
 function MessageOptions({ value: o, onChange }: { value: Options; onChange: (o: Options) => void }) {

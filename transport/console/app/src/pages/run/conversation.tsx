@@ -17,7 +17,11 @@ const SHOWN = 100;
  * LiveText shows a text that grows. What is there already is not drawn again, so that a long
  * answer costs no more at its end than at its beginning. The text is busy until it is whole.
  */
-export function LiveText({ text, done }: { text: string; done: boolean }) {
+export const LiveText = ({ text, done }: { text: string; done: boolean }) =>
+  // A whole text is drawn anew, folded, and with its marks as they are in one piece.
+  done ? <Stranger text={text} chars={16_384} /> : <Growing text={text} />;
+
+function Growing({ text }: { text: string }) {
   const ref = useRef<HTMLElement>(null);
   const shown = useRef("");
   useLayoutEffect(() => {
@@ -39,8 +43,6 @@ export function LiveText({ text, done }: { text: string; done: boolean }) {
     }
     shown.current = text;
   }, [text]);
-  // A whole text is drawn anew, folded, and with its marks as they are in one piece.
-  if (done) return <Stranger text={text} chars={16_384} />;
   return <bdi ref={ref} class="stranger lines live" aria-busy="true" />;
 }
 

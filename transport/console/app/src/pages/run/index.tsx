@@ -18,7 +18,7 @@ import { choice, href, navigate, query, setQuery } from "../../frame/router";
 import { countText, plural, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { parseJson, type Json } from "../../lib/json";
-import { advice, askedText, childrenOf, failedStep, isEnded, isFailed, mergeSteps, newer, nextFailed, waits, type Run, type Step } from "../../lib/run";
+import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, mergeSteps, newer, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
 import type { Node } from "../../lib/waterfall";
 import { onHint } from "../../live/feed";
 import { useResource } from "../../live/resource";
@@ -125,7 +125,6 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
     (signal) => (flow ? get<{ items: Run[] }>("/v1/runs", { parent_run_id: id, view: "summary", limit: 100 }, signal).then((a) => a.items) : Promise.resolve([])),
     (h) => flow && h.event === "run.changed" && h.data["parent_run_id"] === id,
   );
-  const pending = (approvals.data.value ?? []).filter((a) => a.status === "pending");
   const kids = children.data.value ?? NO_RUNS;
   const started = useMemo(() => childrenOf(steps, kids), [steps, kids]);
   const failed = failedStep(run, steps);
@@ -139,7 +138,7 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
       </Heading>
       {error}
       {(run.status === "failed" || run.error) && <Failure run={run} step={failed} child={failed ? started.get(failed.idx) : undefined} />}
-      {(run.status === "waiting_approval" || pending.length > 0) && <Waiting approvals={approvals} pending={pending} run={run} />}
+      <Waiting approvals={approvals} status={run.status} />
       <Facts run={run} kids={kids} />
       <Tabs label="Run" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "timeline" ? null : t })}>
         {tab === "timeline" && <TimelineTab run={run} steps={steps} started={started} approvals={approvals.data.value ?? NO_APPROVALS} failed={failed} stream={ended ? null : stream} />}
@@ -398,7 +397,6 @@ function TimelineTab({ run, steps, started, approvals, failed, stream }: { run: 
     [steps, started, below],
   );
   const openable = useMemo(() => new Set([...started.keys()].map(String)), [started]);
-  const waiting = useMemo(() => waits(approvals, Date.now()), [approvals, steps]);
   const rows = useMemo(() => flat(nodes, open, onlyFailed), [nodes, open, onlyFailed]);
   const at = rows.findIndex((r) => r.key === selected);
 
@@ -458,7 +456,7 @@ function TimelineTab({ run, steps, started, approvals, failed, stream }: { run: 
           openable={openable}
           open={open}
           toggle={toggle}
-          waiting={waiting}
+          approvals={approvals}
           selected={selected}
           select={select}
           onlyFailed={onlyFailed}
@@ -493,6 +491,12 @@ function ConversationTab({ run, stream, live }: { run: Run; stream: RunStream | 
   const version = stream?.version.value ?? 0;
   const failure = stream?.failure.value ?? null;
   const stick = useStick(version, follow, () => setFollow(false));
+  // A summary holds the beginning of a long question only.
+  const cut = typeof run.asked === "string" && isCut(run.asked);
+  const [asked, setAsked] = useState("");
+  useEffect(() => {
+    if (cut) void withInput(run.id).then((r) => setAsked(promptOf(r.input)), () => undefined);
+  }, [run.id]);
   return (
     <>
       <div class="toolbar">
@@ -501,7 +505,7 @@ function ConversationTab({ run, stream, live }: { run: Run; stream: RunStream | 
         </button>
       </div>
       <div class="conversation" ref={stick.ref} onScroll={stick.onScroll} tabIndex={0} role="group" aria-label="Conversation">
-        <Asked text={askedText(run)} who="Asked" />
+        <Asked text={asked || askedText(run)} who="Asked" />
         {failure ? <ErrorState problem={failure} retry={() => location.reload()} /> : !stream || version === 0 ? <Loading rows={3} what="Loading the conversation" /> : <TalkView talk={stream.talk} version={version} run={run.id} />}
       </div>
     </>

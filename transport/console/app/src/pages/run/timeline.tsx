@@ -6,7 +6,7 @@ import { now } from "../../controls/clock";
 import { narrow } from "../../controls/media";
 import { costText, countText, durationText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
-import { busy, isEnded, isFailed, span, stepDuration, stepName, wholeSpan, type Run, type Step, type Waiting } from "../../lib/run";
+import { busy, isEnded, isFailed, span, stepDuration, stepName, waits, wholeSpan, type Gated, type Run, type Step, type Waiting } from "../../lib/run";
 import { scrollTo, windowOf } from "../../lib/virtual";
 import { axis, bar, rowsOf, ticks, type Axis, type Node } from "../../lib/waterfall";
 
@@ -29,7 +29,8 @@ interface Props {
   openable: ReadonlySet<string>;
   open: ReadonlySet<string>;
   toggle: (label: string) => void;
-  waiting: readonly Waiting[];
+  /** The run's approvals: the waiting for them is no work. */
+  approvals: readonly Gated[];
   selected: string;
   select: (label: string) => void;
   onlyFailed: boolean;
@@ -44,7 +45,8 @@ export function Timeline(p: Props) {
   const steps = useMemo(() => p.nodes.map((n) => n.item.step), [p.nodes]);
   const ended = isEnded(p.run.status);
   const at = ended ? Date.parse(p.run.finished_at ?? p.run.created_at) : now.value;
-  const ax = useMemo(() => axis(wholeSpan(p.run, steps, at), busy(steps, p.waiting, at)), [steps, p.waiting, at, p.run.created_at, p.run.finished_at]);
+  const waiting = useMemo(() => waits(p.approvals, at), [p.approvals, at]);
+  const ax = useMemo(() => axis(wholeSpan(p.run, steps, at), busy(steps, waiting, at)), [steps, waiting, at, p.run.created_at, p.run.finished_at]);
   const rows = useMemo(() => flat(p.nodes, p.open, p.onlyFailed), [p.nodes, p.open, p.onlyFailed]);
   const box = useRef<HTMLDivElement>(null);
   const scale = useRef<HTMLDivElement>(null);
@@ -181,7 +183,7 @@ export function Timeline(p: Props) {
                   ax={ax}
                   wide={wide}
                   at={r.item.run === p.run.id || !ended ? at : Date.parse(p.run.finished_at ?? p.run.created_at)}
-                  waiting={r.depth === 0 ? p.waiting : NONE}
+                  waiting={r.depth === 0 ? waiting : NONE}
                 />
               );
             })}
@@ -252,17 +254,17 @@ function StepRow({ item, depth, open, toggle, index, top, height, selected, stop
             {open ? "▾" : "▸"}
           </button>
         )}
-        <span class={"kind kind-" + s.kind}>{s.kind}</span>
+        <span class={"step-kind kind-" + s.kind}>{s.kind}</span>
         <bdi class="one-line" title={name}>
           {name}
         </bdi>
       </div>
       <div role="gridcell" class="bars">
-        <span class={`bar bar-${s.status}`} style={{ left: b.left + "px", width: b.width + "px" }}>
+        <span class={`tl-bar tl-${s.status}`} style={{ left: b.left + "px", width: b.width + "px" }}>
           {own.map((x) => {
             const wb = bar(ax, x, wide);
             const left = Math.max(0, wb.left - b.left);
-            return <span key={x.from} class="bar-wait" style={{ left: left + "px", width: Math.max(0, Math.min(wb.width, b.width - left)) + "px" }} />;
+            return <span key={x.from} class="tl-wait" style={{ left: left + "px", width: Math.max(0, Math.min(wb.width, b.width - left)) + "px" }} />;
           })}
         </span>
       </div>

@@ -63,7 +63,7 @@ const COLUMNS: readonly Column<Run>[] = [
     ),
   },
   { head: "Agent", cell: (r) => <AgentName run={r} /> },
-  { head: "Asked", cell: (r) => <span class="one-line">{<Stranger text={askedText(r)} line chars={120} />}</span>, wide: true },
+  { head: "Asked", cell: (r) => <span class="one-line asked"><Stranger text={askedText(r)} line chars={160} /></span>, wide: true },
   { head: "Origin", cell: (r) => statusText(r.origin.kind), wide: true },
   { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
   { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },

@@ -32,7 +32,7 @@ const COLUMNS: readonly Column<Run>[] = [
       </>
     ),
   },
-  { head: "Asked", cell: (r) => <span class="one-line">{<Stranger text={askedText(r)} line chars={100} />}</span>, wide: true },
+  { head: "Asked", cell: (r) => <span class="one-line asked"><Stranger text={askedText(r)} line chars={160} /></span>, wide: true },
   { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
   { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
   { head: "Tokens", cell: (r) => countText(r.tokens_in + r.tokens_out), num: true, wide: true },
