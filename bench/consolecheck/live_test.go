@@ -4,15 +4,20 @@ import (
 	"net/http"
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/playwright-community/playwright-go"
 )
 
-// Section 4: what changes elsewhere shows by itself, and nothing moves under the hand.
-func TestChangesElsewhere(t *testing.T) {
+// These have a service of their own: the counts are exact, and it is killed.
+func TestLive(t *testing.T) {
 	t.Parallel()
 	s := own(t)
+	t.Run("changes elsewhere", func(t *testing.T) { changesElsewhere(t, s) })
+	t.Run("the service is killed", func(t *testing.T) { theServiceIsKilled(t, s) })
+}
+
+// Section 4: what changes elsewhere shows by itself, and nothing moves under the hand.
+func changesElsewhere(t *testing.T, s *service) {
 	agent, _ := s.policed(t, policy("low"))
 	email := s.person(t, "admin")
 	v := visit(t, s, look{})
@@ -36,9 +41,7 @@ func TestChangesElsewhere(t *testing.T) {
 }
 
 // Section 4: the service is killed and comes back: data stays, and all is fresh without a reload.
-func TestTheServiceIsKilled(t *testing.T) {
-	t.Parallel()
-	s := own(t)
+func theServiceIsKilled(t *testing.T, s *service) {
 	agent, _ := s.policed(t, policy("low"))
 	a := s.refund(t, agent, 1, "one")
 	v := visit(t, s, look{})
@@ -46,7 +49,6 @@ func TestTheServiceIsKilled(t *testing.T) {
 	visible(t, p.region())
 	must(t, p.region().GetByRole("button", named0("Reject")).Click())
 	must(t, p.box("Reason").Fill("typed before the crash"))
-	loads := v.called("GET /v1/auth/me")
 	s.kill()
 	must(t, expect.Locator(p.Locator("[role=status][aria-label=Connection]")).ToHaveText("Reconnecting"))
 	must(t, p.byRole("dialog", "Reject "+tool).GetByRole("button", named0("Reject")).Click())
@@ -59,7 +61,6 @@ func TestTheServiceIsKilled(t *testing.T) {
 	must(t, p.button("Try again").Click())
 	until(t, "it is rejected", func() bool { return s.approval(t, a.ID).Status == "rejected" })
 	must(t, expect.Locator(p.region()).ToContainText("rejected"))
-	_ = loads
 }
 
 // Section 4: eight tabs over HTTP/1.1 share one feed.
@@ -85,17 +86,18 @@ func TestEightTabs(t *testing.T) {
 func TestAnotherVersionRuns(t *testing.T) {
 	t.Parallel()
 	v := visit(t, shared, look{})
+	// A feed that the service ends again and again.
+	must(t, v.Route(regexp.MustCompile(`/v1/feed`), func(r playwright.Route) {
+		_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(200), ContentType: playwright.String("text/event-stream"), Body: "event: feed.ready\ndata: {\"type\":\"feed.ready\"}\n\n"})
+	}))
 	p := v.signedIn(shared.person(t, "member"), "/console/")
 	p.heading("Home")
 	must(t, expect.Locator(p.byRole("status", "Connection")).ToHaveText("Live"))
+	if n, err := p.button("Reload").Count(); err != nil || n != 0 {
+		t.Errorf("%d bars before, %v", n, err)
+	}
 	must(t, p.Route(regexp.MustCompile(`/console/$`), func(r playwright.Route) {
 		_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(200), Headers: map[string]string{"ETag": `"another"`, "Content-Type": "text/html"}, Body: "<!doctype html>"})
 	}))
-	// The feed is opened anew.
-	must(t, v.SetOffline(true))
-	time.Sleep(10 * time.Millisecond)
-	must(t, v.SetOffline(false))
-	_, err := p.Evaluate("dispatchEvent(new Event('online'))")
-	must(t, err)
 	visible(t, p.button("Reload"))
 }

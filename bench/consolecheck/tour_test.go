@@ -10,7 +10,7 @@ import (
 func TestTheTour(t *testing.T) {
 	agent, _ := shared.policed(t, policy("high"))
 	a := shared.refund(t, agent, 12.5, "arrived broken")
-	email := shared.person(t, "owner")
+	email := shared.person(t, "admin")
 	for name, l := range map[string]look{"light": {}, "dark": {dark: true}, "a phone": {width: 360, height: 740}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
