@@ -7,7 +7,7 @@ import { Failed, useAction } from "../../controls/action";
 import { Check, Select } from "../../controls/form";
 import { narrow } from "../../controls/media";
 import { Empty, ErrorState, Loading } from "../../controls/states";
-import { Stranger } from "../../controls/text";
+import { ShortId, Stranger } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, place, setQuery } from "../../frame/router";
 import { brief, visible } from "../../lib/hostile";
@@ -70,7 +70,7 @@ export default function Playground(_: PageProps) {
         </button>
         {q.thread && (
           <a class="to-thread" href={href("threads/" + q.thread)}>
-            Thread
+            Thread <ShortId id={q.thread} />
           </a>
         )}
       </div>
