@@ -18,7 +18,7 @@ import { useResource } from "../../live/resource";
 import type { PageProps } from "../registry";
 import { Waiting } from "../run/approvals";
 import { Asked, TalkView, useStick } from "../run/conversation";
-import { hasPage, RunLink } from "../run/parts";
+import { Fold, hasPage, RunLink } from "../run/parts";
 import { RunStream, type StreamEvent } from "../run/stream";
 import { Messages, readMessages, type Message, type Thread } from "../thread/messages";
 
@@ -351,12 +351,17 @@ function Events({ events }: { events: StreamEvent[] }) {
       ) : (
         <div class="events-box" ref={stick.ref} onScroll={stick.onScroll} tabIndex={0} role="group" aria-label="Frames">
           {rows.map((r, i) => (
-            <details key={i} class="event">
-              <summary>
-                <code>{visible(r.type)}</code> {r.n > 1 && <span class="dim">{`× ${r.n}`}</span>}
-              </summary>
-              <Stranger text={r.data} chars={1000} />
-            </details>
+            <Fold
+              key={i}
+              class="event"
+              summary={
+                <>
+                  <code>{visible(r.type)}</code> {r.n > 1 && <span class="dim">{`× ${r.n}`}</span>}
+                </>
+              }
+            >
+              {() => <Stranger text={r.data} chars={1000} />}
+            </Fold>
           ))}
         </div>
       )}
