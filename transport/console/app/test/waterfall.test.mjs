@@ -23,8 +23,9 @@ test("a night of waiting is folded and labelled, the seconds keep their place", 
 });
 
 test("idle stretches of up to 30 % stay", () => {
-  assert.deepEqual(axis(s(0, 100), [s(0, 40), s(70, 100)]).pieces.map((p) => p.folded), [null]);
-  assert.deepEqual(axis(s(0, 100), [s(0, 40), s(71, 100)]).pieces.map((p) => p.folded), [null, "31 ms", null]);
+  assert.deepEqual(axis(s(0, 1000), [s(0, 400), s(700, 1000)]).pieces.map((p) => p.folded), [null]);
+  assert.deepEqual(axis(s(0, 1000), [s(0, 400), s(710, 1000)]).pieces.map((p) => p.folded), [null, "310 ms", null]);
+  assert.deepEqual(axis(s(0, 300), [s(0, 10), s(250, 300)]).pieces.map((p) => p.folded), [null], "a quarter of a second is not worth a fold");
 });
 
 test("what is long only without a longer one is folded too", () => {

@@ -125,8 +125,17 @@ export interface Waiting extends Span {
   step_idx: number;
 }
 
+/** Gated is what the timeline needs of an approval. */
+export interface Gated {
+  step_idx: number;
+  created_at: string;
+  decided_at: string | null;
+  expires_at?: string;
+  status: string;
+}
+
 /** waits returns the waiting times of a run's approvals. */
-export const waits = (approvals: readonly { step_idx: number; created_at: string; decided_at: string | null; expires_at?: string; status: string }[], now: number): Waiting[] =>
+export const waits = (approvals: readonly Gated[], now: number): Waiting[] =>
   approvals.map((a) => {
     const from = Date.parse(a.created_at);
     const to = a.decided_at ? Date.parse(a.decided_at) : a.status === "pending" ? now : a.expires_at ? Math.min(now, Date.parse(a.expires_at)) : now;
@@ -204,10 +213,16 @@ const ADVICE: Record<string, string> = {
   INTERNAL: "The service itself failed. Run it again; if it fails again, report the request or run id.",
 };
 
+/** ASKED is how much of what was asked a summary holds, in characters. */
+export const ASKED = 200;
+
+/** isCut says whether there may be more than what a summary holds. */
+export const isCut = (asked: string): boolean => [...asked].length >= ASKED;
+
 /** askedText returns what a run was asked, as lists show it. */
 export const askedText = (r: Run): string => {
-  if (typeof r.asked === "string") return r.asked;
-  return promptOf(r.input);
+  if (typeof r.asked !== "string") return promptOf(r.input);
+  return isCut(r.asked) ? r.asked + "…" : r.asked;
 };
 
 /** promptOf returns the text with which a run was asked, as an agent reads it from its input. */

@@ -23,6 +23,8 @@ export interface Axis extends Span {
 
 /** FOLD is the part of the axis from which an idle stretch is folded. */
 export const FOLD = 0.3;
+/** SHORT is how short an idle stretch may be and is not folded: below it nothing is gained. */
+export const SHORT = 250;
 /** FOLDED is how much of the axis a folded stretch takes. */
 const FOLDED = 0.06;
 /** MIN_BAR is the least width of a bar, in pixels. */
@@ -50,7 +52,7 @@ export function gaps(whole: Span, busy: readonly Span[]): Span[] {
 /**
  * axis lays out a time span. `busy` are the times at which something was done; waiting for
  * a person or for a slot is none. An idle stretch that is more than 30 % of the axis, as
- * it is without the ones folded before, is folded.
+ * it is without the ones folded before, is folded, unless it is too short to matter.
  */
 export function axis(whole: Span, busy: readonly Span[]): Axis {
   const span: Span = { from: whole.from, to: Math.max(whole.to, whole.from + 1) };
@@ -59,7 +61,7 @@ export function axis(whole: Span, busy: readonly Span[]): Axis {
   let open = span.to - span.from;
   for (const g of idle) {
     const length = g.to - g.from;
-    if (length <= open * FOLD || folded.length >= 10) break;
+    if (length <= open * FOLD || length < SHORT || folded.length >= 10) break;
     folded.push(g);
     open -= length;
   }
@@ -136,7 +138,7 @@ export function ticks(a: Axis, most: number): Tick[] {
       const last = out[out.length - 1];
       if (last && x - last.at < room) continue;
       // A mark at the very end has no room for its text.
-      if (x > 0.97) continue;
+      if (x > 0.93) continue;
       out.push({ at: x, text: at === a.from ? "0" : tickText(at - a.from) });
     }
   }

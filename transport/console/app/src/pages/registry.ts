@@ -3,7 +3,7 @@
 // this list does not exist: it is neither in the navigation nor in the search.
 
 import type { ComponentType } from "preact";
-import { House, Inbox } from "lucide";
+import { Activity, House, Inbox, MessagesSquare } from "lucide";
 import type { IconNode } from "../controls/icon";
 import type { Role } from "../client/types";
 
@@ -30,5 +30,7 @@ export interface PageDef {
 export const pages: readonly PageDef[] = [
   { path: "", name: "Home", role: "member", icon: House, items: false, key: "h", load: () => import("./home") },
   { path: "approvals", name: "Approvals", role: "member", icon: Inbox, items: true, key: "a", load: () => import("./approvals") },
-  // playground (key p), runs (key r), threads
+  { path: "playground", name: "Playground", role: "member", icon: MessagesSquare, items: false, key: "p", load: () => import("./playground") },
+  { path: "runs", name: "Runs", role: "member", icon: Activity, items: true, key: "r", load: () => import("./runs") },
+  { path: "threads", name: "Threads", role: "member", icon: MessagesSquare, items: true, nav: false, load: () => import("./thread") },
 ];
