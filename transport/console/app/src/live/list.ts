@@ -107,7 +107,7 @@ export class LiveList<T extends { id: string }> {
       const have = new Set(this.items.peek()?.map((i) => i.id));
       batch(() => {
         this.items.value = [...(this.items.peek() ?? []), ...page.items.filter((i) => !have.has(i.id))];
-        this.next.value = page.next_cursor;
+        this.next.value = page.next_cursor ?? null;
         this.error.value = null;
       });
     } catch (e) {
@@ -156,7 +156,7 @@ export class LiveList<T extends { id: string }> {
     if (!old || old.length === 0) {
       batch(() => {
         this.items.value = page.items.filter((i) => this.#newer(i.id, n));
-        this.next.value = page.next_cursor;
+        this.next.value = page.next_cursor ?? null;
         this.waiting.value = [];
       });
       return;
@@ -168,7 +168,7 @@ export class LiveList<T extends { id: string }> {
       // Where all of the list was read, what is new is new; otherwise items behind the end are no news.
       const end = page.items.findIndex((i) => i.id === old[old.length - 1]!.id);
       this.waiting.value = page.items.filter((i, at) => !have.has(i.id) && this.#newer(i.id, n) && (end < 0 || at < end || !page.next_cursor));
-      if (old.length <= page.items.length && page.next_cursor === null) this.next.value = null;
+      if (old.length <= page.items.length && !page.next_cursor) this.next.value = null;
     });
   }
 
