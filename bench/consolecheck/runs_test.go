@@ -271,7 +271,7 @@ func manySteps(p *tab, run string, n, failed int) {
 		var idx int
 		if _, err := fmt.Sscanf(r.Request().URL()[strings.Index(r.Request().URL(), run)+len(run):], "/steps/%d", &idx); err == nil {
 			s := step(idx)
-			s["input"], s["output"] = object{"order_id": fmt.Sprint(idx)}, object{"text": strings.Repeat("long ", 50_000), "last": "the end"}
+			s["input"], s["output"] = object{"order_id": fmt.Sprint(idx)}, object{"text": strings.Repeat("long ", 50_000), "then": "the end"}
 			out = object{"step": s}
 		}
 		body, err := json.Marshal(out)
