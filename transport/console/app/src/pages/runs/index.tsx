@@ -12,7 +12,7 @@ import { Cost, Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, navigate, place } from "../../frame/router";
 import { countText, shortId, statusText } from "../../lib/format";
-import { brief } from "../../lib/hostile";
+import { brief, visible } from "../../lib/hostile";
 import { choice, choices, id as idParam, isDefault, readQuery, text, time, writeQuery, type Values } from "../../lib/query";
 import { askedText, FAILURE_CODES, ORIGINS, RUN_STATUSES, type Run } from "../../lib/run";
 import { useList } from "../../live/list";
@@ -128,7 +128,7 @@ function RunList() {
 }
 
 const options = (all: readonly Named[] | undefined, chosen: string) => {
-  const out = (all ?? []).map((a) => ({ value: a.id, label: a.name }));
+  const out = (all ?? []).map((a) => ({ value: a.id, label: visible(a.name) }));
   // One that is archived, or not read yet, stays chosen.
   if (chosen && !out.some((o) => o.value === chosen)) out.push({ value: chosen, label: shortId(chosen) });
   return [{ value: "", label: "All" }, ...out];
