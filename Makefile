@@ -6,13 +6,13 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash-short crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash-short crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-generate: ## build the chat widget, which the binary embeds
-	$(GO) generate ./transport/embed/widget
+generate: ## build the chat widget and the web console, which the binary embeds (the console needs npm)
+	$(GO) generate ./transport/embed/widget ./transport/console
 
 build: generate ## build the one binary, bin/svc
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/svc
@@ -76,6 +76,12 @@ widgetcheck: ## types and unit tests of the chat widget (needs node and npm)
 
 browsercheck: build ## the chat widget as its visitors have it, in a real browser (needs node, npm and chromium-headless-shell)
 	cd bench/widgetcheck && $(GO) test -count=1 -timeout 10m ./...
+
+consoletypes: generate ## types and unit tests of the web console (needs node and npm)
+	cd transport/console/app && npm run -s check && npm run -s test
+
+consolecheck: build consoletypes ## the web console as people have it, in a real browser (needs node, npm and chromium-headless-shell)
+	cd bench/consolecheck && $(GO) test -count=1 -timeout 10m ./...
 
 conformance: ## a real third-party tool server and the client scenarios of the protocol's own conformance tool (needs node and npm)
 	$(GO) test -tags npm -count=1 ./transport/mcp/conformance

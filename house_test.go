@@ -164,7 +164,7 @@ func TestDoors(t *testing.T) {
 		"github.com/playwright-community/playwright-go": {"transport/browser"},
 		"github.com/mark3labs/mcp-go":                   {"transport/mcp"},
 		"github.com/lestrrat-go/jwx":                    {"transport/embed/identity"},
-		"github.com/evanw/esbuild":                      {"transport/embed/widget/build"},
+		"github.com/evanw/esbuild":                      {"transport/embed/widget/build", "transport/console/app/build"},
 		"github.com/spf13/cobra":                        {"cmd/svc"},
 		"github.com/fergusstrange/embedded-postgres":    {"persistence/private"},
 		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},

@@ -5,5 +5,5 @@ import "embed"
 
 // Guides are the guides for users, in Markdown.
 //
-//go:embed api-guide.md operator-guide.md tutorial.md embed.md widget.md webhooks.md triggers.md scaling.md
+//go:embed api-guide.md operator-guide.md tutorial.md embed.md widget.md webhooks.md triggers.md scaling.md console.md
 var Guides embed.FS

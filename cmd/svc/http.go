@@ -23,6 +23,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/transport/console"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
@@ -96,6 +97,7 @@ func (s *service) openEdge(context.Context) error {
 	p.Register(table)
 	called.Register(table, p)
 	widgets.Register(table, p)
+	console.New(console.Built).Register(table)
 	storage := &probe{member: s.member, writer: s.writer, trust: s.trusted, from: s.pools.system, kept: []*pg.Pool{s.pools.api, s.pools.system}, turn: make(chan struct{}, 1)}
 	s.onStop(storage.stop)
 	describe(table, func(ctx context.Context) error {
@@ -179,6 +181,7 @@ func openapiCommand() *cobra.Command {
 		p.Register(table)
 		hooks.New(hooks.Config{}).Register(table, p)
 		embed.New(embed.Config{}).Register(table, p)
+		console.New(console.Built).Register(table)
 		describe(table, nil)
 		edge.HandleMetrics(table, "/metrics", prometheus.DefaultGatherer)
 		doc, err := table.OpenAPI(apiInfo)

@@ -124,19 +124,19 @@ func newLog(c *Config) zerolog.Logger {
 	}
 	log := zerolog.New(os.Stderr)
 	if format == "console" {
-		log = zerolog.New(console())
+		log = zerolog.New(textLog())
 	}
 	return log.Level(c.LogLevel).With().Timestamp().Logger()
 }
 
 // quietLog returns a log for management commands: warnings and errors only.
 func quietLog() zerolog.Logger {
-	return zerolog.New(console()).Level(zerolog.WarnLevel).With().Timestamp().Logger()
+	return zerolog.New(textLog()).Level(zerolog.WarnLevel).With().Timestamp().Logger()
 }
 
-// console writes text to standard error, in colour on a terminal only
+// textLog writes text to standard error, in colour on a terminal only
 // (https://no-color.org).
-func console() zerolog.ConsoleWriter {
+func textLog() zerolog.ConsoleWriter {
 	_, plain := environment("NO_COLOR")
 	return zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: plain || !isatty.IsTerminal(os.Stderr.Fd())}
 }

@@ -127,3 +127,13 @@ func (r *Raw) AcceptsGzip() bool {
 	}
 	return false
 }
+
+// Matches reports whether an If-None-Match field contains the tag.
+func Matches(field, tag string) bool {
+	for one := range strings.SplitSeq(field, ",") {
+		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}

@@ -35,6 +35,7 @@ const (
 // Route is one row of the table.
 type Route struct {
 	Method, Path string // "/v1/threads/{id}/messages"; "{rest...}" as last segment takes the rest
+	EmptyRest    bool   // the row is served for an empty "{rest...}" too; it has no other parameter
 	ID           string // operationId
 	Summary      string
 	Description  string

@@ -26,7 +26,8 @@ type rowKey struct{}
 // problem.
 type router struct {
 	mux     *fasthttprouter.Router
-	allowed []string // every method, sorted
+	allowed []string             // every method, sorted
+	bare    map[string]*endpoint // rows with EmptyRest, by method and the path before the rest: the mux does not find them there
 }
 
 func (r *router) add(e *endpoint) {
@@ -57,6 +58,13 @@ func (r *router) add(e *endpoint) {
 		r.allowed = append(r.allowed, e.Method)
 		sort.Strings(r.allowed)
 	}
+	if e.EmptyRest {
+		if r.bare == nil {
+			r.bare = map[string]*endpoint{}
+		}
+		before, _, _ := strings.Cut(e.Path, "{")
+		r.bare[e.Method+" "+before] = e
+	}
 	r.mux.Handle(e.Method, strings.Join(segments, "/"), func(fc *fasthttp.RequestCtx) { fc.SetUserValue(rowKey{}, e) })
 }
 
@@ -67,7 +75,7 @@ func (r *router) find(method string, path []byte, fc *fasthttp.RequestCtx) *endp
 	}
 	found, _ := r.mux.Lookup(method, string(path), fc)
 	if found == nil {
-		return nil
+		return r.bare[method+" "+string(path)]
 	}
 	found(fc)
 	e, _ := fc.UserValue(rowKey{}).(*endpoint)

@@ -32,7 +32,7 @@ func (e *Embed) script(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.R
 		{Name: "Access-Control-Allow-Origin", Value: "*"}, // a page may pin the script by its hash
 		{Name: "Cross-Origin-Resource-Policy", Value: "cross-origin"},
 	}}
-	if matches(in.Header("If-None-Match"), bundle.ETag) {
+	if edge.Matches(in.Header("If-None-Match"), bundle.ETag) {
 		a.Status, a.ContentType, a.Body = 304, "", nil
 		return a, nil
 	}
@@ -41,16 +41,6 @@ func (e *Embed) script(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.R
 		a.Headers = append(a.Headers, edge.Header{Name: "Content-Encoding", Value: "gzip"})
 	}
 	return a, nil
-}
-
-// matches reports whether an If-None-Match field contains the tag.
-func matches(field, tag string) bool {
-	for one := range strings.SplitSeq(field, ",") {
-		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
-			return true
-		}
-	}
-	return false
 }
 
 func (e *Embed) demo(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {

@@ -21,6 +21,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/embed"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
 	"agentsvc/transport/browser/site"
 )
 
@@ -59,6 +60,8 @@ type sample struct {
 	DataDir   string `json:"data_dir"`
 	// PID is the process that serves, or the parent of the nodes.
 	PID int `json:"pid"`
+	// ConsoleURL signs the owner in to the console, once and within 15 minutes. Each start makes another one.
+	ConsoleURL string `json:"console_url,omitempty"`
 	// Nodes are the addresses behind the balancer, if there are several nodes.
 	Nodes []string `json:"nodes,omitempty"`
 }
@@ -105,7 +108,30 @@ func (c *Config) seed(ctx context.Context, d *desk, o *office) (*sample, error) 
 	if err := s.putGuides(ctx, api); err != nil {
 		return nil, err
 	}
+	if err := c.Manage(ctx, s.linkConsole); err != nil {
+		return nil, err
+	}
 	return s, s.save()
+}
+
+// linkConsole makes the login link of this start.
+func (s *sample) linkConsole(ctx context.Context, sys *store.SystemStore) error {
+	u, err := id.Parse(s.TenantID)
+	if err != nil {
+		return err
+	}
+	s.ConsoleURL = ""
+	return sys.Change(ctx, store.By{Tenant: id.TenantID{UUID: u}, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		token, _, err := tx.CreateLink(ctx, ownerEmail)
+		var gone *problem.Error
+		if errors.As(err, &gone) && gone.Code == problem.CodeNotFound { // the tenant removed its first owner
+			return nil, nil
+		}
+		if err == nil {
+			s.ConsoleURL = strings.TrimSuffix(s.URL, "/") + "/login/" + token.Text()
+		}
+		return nil, err
+	})
 }
 
 // openSample reads what an earlier start left in the data directory, or plans a new
@@ -137,7 +163,7 @@ func openSample(dir string) (*sample, error) {
 // save writes the sample. After a crash the file is the former or the new one, complete.
 func (s *sample) save() error {
 	kept := *s
-	kept.Nodes = nil
+	kept.Nodes, kept.ConsoleURL = nil, ""
 	b, err := json.Marshal(kept)
 	if err != nil {
 		return err
@@ -156,6 +182,9 @@ func (s *sample) save() error {
 
 // devTenant is the name by which the tenant is found if the file was lost.
 const devTenant = "Development"
+
+// ownerEmail is the e-mail of the tenant's first owner, who has no password.
+const ownerEmail = "owner@localhost.localdomain"
 
 // make makes the tenant and its parts, or finds those that are there. url is the
 // service's public address, desk the demo tool server's, office the old back office's.
@@ -184,7 +213,7 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk, of
 	if err := s.liveKey(ctx, sys.View(tenant)); err != nil {
 		return err
 	}
-	made, err := sys.EnsureTenant(ctx, store.NewTenant{ID: tenant, Name: devTenant, OwnerEmail: "owner@localhost.localdomain", KeyName: "svc dev", Secret: s.APIKey})
+	made, err := sys.EnsureTenant(ctx, store.NewTenant{ID: tenant, Name: devTenant, OwnerEmail: ownerEmail, KeyName: "svc dev", Secret: s.APIKey})
 	if err != nil {
 		return err
 	}
@@ -379,8 +408,13 @@ func (s *sample) print(c *Config) error {
 	if c.NoBrowser != "" {
 		unavailable = "  (not yet: " + c.NoBrowser + ")\n"
 	}
+	console := s.ConsoleURL
+	if console == "" {
+		console = strings.TrimSuffix(s.URL, "/") + "/console/"
+	}
 	_, err := fmt.Fprintf(c.Out, `svc %s is ready
 
+  Console  %s   (signs you in once, within 15 minutes)
   API      %s/v1   (description: %s/v1/openapi.json)
   Tenant   %s
   API key  %s   (development only)
@@ -411,7 +445,7 @@ Or talk to it:  %s chat %s
 Or to the guides, which answer with citations:  %s chat %s --evidence
 Or let it work on a web site that has no API:  %s chat %s, and say
   %s
-%s%s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), guideAgent, s.OfficeURL, clerkAgent, site.User, site.Password, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
+%s%s`, c.Version, console, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), guideAgent, s.OfficeURL, clerkAgent, site.User, site.Password, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
 		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], sampleAgent, os.Args[0], guideAgent, os.Args[0], clerkAgent, officeCall, unavailable, more)
 	return err
 }

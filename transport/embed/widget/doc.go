@@ -10,10 +10,12 @@
 //	src/element.ts    the custom element
 //	src/widget.ts     one widget on a page: its host, its events, its life
 //	src/ui.ts         what a visitor sees; src/styles.ts, src/texts.ts, src/theme.ts, src/dom.ts
-//	src/markdown.ts   text of models as a tree of safe nodes
 //	src/client.ts     the embed API without any user interface
-//	src/follow.ts     one run's events, over lost connections; src/sse.ts, src/reply.ts
+//	src/follow.ts     one run's events, over lost connections; src/reply.ts
 //	src/store.ts      what the browser keeps
+//
+// It shares transport/reader with the console: text of models as a tree of safe nodes
+// (markdown.ts), and server-sent events over fetch (sse.ts).
 //
 // Owner of: nothing but the bytes.
 package widget

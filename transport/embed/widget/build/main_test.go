@@ -76,9 +76,12 @@ func TestTheBundleReadsNoMarkup(t *testing.T) {
 // they are built.
 func TestTheBundleIsReproducible(t *testing.T) {
 	first := built(t)
-	elsewhere := t.TempDir()
-	if err := os.CopyFS(filepath.Join(elsewhere, "src"), os.DirFS("../src")); err != nil {
-		t.Fatal(err)
+	top := t.TempDir()
+	elsewhere := filepath.Join(top, "embed", "widget")
+	for to, from := range map[string]string{filepath.Join(elsewhere, "src"): "../src", filepath.Join(top, "reader"): "../../../reader"} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	second, err := bundle(elsewhere)
 	if err != nil {

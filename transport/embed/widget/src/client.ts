@@ -4,7 +4,7 @@ import { ApiError, problem, type Config, type History, type Page, type RunEvent,
 import { online, sleep, systemClock, type Clock } from "./clock";
 import { Emitter } from "./emitter";
 import { follow, type RunRef } from "./follow";
-import { frames, type Frame } from "./sse";
+import { frames, type Frame } from "../../../reader/sse";
 import { Store } from "./store";
 
 /** A token of the page's back end, or a function that fetches a fresh one. */

@@ -1,6 +1,6 @@
 // Nodes, made without a line of HTML: nothing in the widget parses markup.
 
-import { blocks, clean, direction, parse, type Block, type Inline } from "./markdown";
+import { blocks, clean, direction, parse, type Block, type Inline } from "../../../reader/markdown";
 import { T, type Texts } from "./texts";
 
 type Kid = Node | string | null | undefined | false;

@@ -2,7 +2,7 @@
 
 import { ApiError, relayFrame, type History, type RunEvent } from "./api";
 import { sleep, type Clock } from "./clock";
-import type { Frame } from "./sse";
+import type { Frame } from "../../../reader/sse";
 
 /** Silence longer than three heartbeats: the connection is lost. */
 export const SILENCE = 45_000;

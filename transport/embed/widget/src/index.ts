@@ -1,7 +1,7 @@
 // The script tag: window.SvcWidget, <svc-chat>, and the widget of the tag itself.
 
 // Long texts first: the file compresses better than with code on both sides of them.
-import "./markdown";
+import "../../../reader/markdown";
 import "./styles";
 import "./texts";
 import { ApiError } from "./api";

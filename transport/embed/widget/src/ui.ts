@@ -3,7 +3,7 @@
 import type { Config, DisplayConfig, Thread } from "./api";
 import type { Busy, Chat, Notice, Turn, View } from "./chat";
 import { away, BACK, CHAT, CLOSE, DOWN, FRESH, HISTORY, PERSON, SEND, STOP, copier, h, icon, pictured, Prose } from "./dom";
-import { clean, target, visible } from "./markdown";
+import { clean, target, visible } from "../../../reader/markdown";
 import { dress } from "./styles";
 import { explain, language, T, texts, type Texts } from "./texts";
 import { avatar } from "./theme";

@@ -5,7 +5,7 @@ import { Chat, type ChatEvents } from "./chat";
 import { Client, type UserToken } from "./client";
 import { online, sleep, systemClock } from "./clock";
 import { Emitter } from "./emitter";
-import { direction } from "./markdown";
+import { direction } from "../../../reader/markdown";
 import { style } from "./styles";
 import { rtl } from "./texts";
 import { UI } from "./ui";

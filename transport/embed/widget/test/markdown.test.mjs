@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { blocks, clean, direction, inline, parse, target, visible } from "../src/markdown.ts";
+import { blocks, clean, direction, inline, parse, target, visible } from "../../../reader/markdown.ts";
 
 /** A short way to write a tree down. */
 const show = (n) =>

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { frames, Parser } from "../src/sse.ts";
+import { frames, Parser } from "../../../reader/sse.ts";
 
 const all = (...pieces) => {
   const p = new Parser();

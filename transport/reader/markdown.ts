@@ -1,6 +1,6 @@
 // A safe subset of Markdown: paragraphs, bold, italic, strike-through, code, lists with
 // tasks, quotes, rules, tables and links. All else is shown as text: no HTML, no
-// pictures. The result is a tree of plain nodes; dom.ts shows it with textContent.
+// pictures. The result is a tree of plain nodes, which is shown with textContent.
 
 export type Inline =
   | { t: "text" | "code"; text: string }

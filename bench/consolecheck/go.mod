@@ -1,0 +1,11 @@
+module agentsvc/bench/consolecheck
+
+go 1.26.0
+
+require github.com/playwright-community/playwright-go v0.5200.1
+
+require (
+	github.com/deckarep/golang-set/v2 v2.7.0 // indirect
+	github.com/go-jose/go-jose/v3 v3.0.4 // indirect
+	github.com/go-stack/stack v1.8.1 // indirect
+)

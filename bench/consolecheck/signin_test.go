@@ -1,0 +1,127 @@
+package consolecheck
+
+import (
+	"net/url"
+	"regexp"
+	"testing"
+)
+
+// Section 2: wrong, right, and where it leads.
+func TestSigningIn(t *testing.T) {
+	t.Parallel()
+	email := shared.person(t, "member")
+	v := visit(t, shared, look{})
+	p := v.tab()
+	p.goTo("/console/approvals?risk=high")
+	p.heading("Sign in")
+	if at := p.URL(); at != shared.url()+"/console/login?next="+url.QueryEscape("/console/approvals?risk=high") {
+		t.Errorf("the sign-in is at %s", at)
+	}
+	p.accessible("the sign-in")
+	p.signIn(email, "the wrong password")
+	must(t, expect.Locator(p.GetByRole("alert")).ToHaveText("E-mail or password is wrong."))
+	if typed, err := p.box("E-mail").InputValue(); err != nil || typed != email {
+		t.Errorf("the e-mail is %q, %v", typed, err)
+	}
+	p.signIn(email, password)
+	p.heading("Approvals")
+	if at := p.URL(); at != shared.url()+"/console/approvals?risk=high" {
+		t.Errorf("signed in to %s", at)
+	}
+	must(t, expect.Page(p.Page).ToHaveTitle(regexp.MustCompile(`^(\(\d+\) )?Approvals · svc$`)))
+	// Signed in already: a hostile next leads nowhere else.
+	for _, next := range []string{"//evil.example/", "https://evil.example/", "/console/../x", "javascript:alert(1)", "/console/\\evil", "/v1/auth/me", "/console/login"} {
+		p.goTo("/console/login?next=" + url.QueryEscape(next))
+		must(t, expect.Page(p.Page).ToHaveURL(shared.url()+"/console/"))
+		p.heading("Home")
+	}
+	// No secret is kept where scripts read it.
+	kept, err := p.Evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
+	must(t, err)
+	if kept != `[{},{},""]` {
+		t.Errorf("kept: %s", kept)
+	}
+}
+
+// Section 2: one-time links. A GET uses nothing up.
+func TestTheOneTimeLink(t *testing.T) {
+	t.Parallel()
+	s := shared
+	for range 2 {
+		if res, _ := s.fetch(t, s.link[len(s.url()):]); res.StatusCode != 200 {
+			t.Fatalf("a previewer: %d", res.StatusCode)
+		}
+	}
+	v := visit(t, s, look{})
+	p := v.tab()
+	p.goTo(s.link)
+	must(t, p.button("Sign in").Click())
+	must(t, expect.Page(p.Page).Not().ToHaveURL(regexp.MustCompile("/login/[A-Za-z0-9_-]{80,}")))
+	p.goTo("/console/")
+	p.heading("Home")
+	if res, _ := s.fetch(t, s.link[len(s.url()):]); res.StatusCode != 401 {
+		t.Errorf("used: %d", res.StatusCode)
+	}
+}
+
+// Section 2: a session that ends under an open page, and what was typed.
+func TestASessionEndsUnderAForm(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t, policy("low"))
+	email := shared.person(t, "admin")
+	a := shared.refund(t, agent, 12.5, "broken")
+	v := visit(t, shared, look{})
+	p := v.signedIn(email, "/console/approvals/"+a.ID)
+	must(t, p.button("Reject").Click())
+	must(t, p.box("Reason").Fill("too much"))
+	must(t, v.ClearCookies())
+	must(t, p.byRole("dialog", "Reject demo.orders.refund").GetByRole("button", named0("Reject")).Click())
+	dialog := p.byRole("dialog", "Sign in again")
+	visible(t, dialog)
+	p.accessible("Sign in again")
+	if known, err := p.box("E-mail").InputValue(); err != nil || known != email {
+		t.Errorf("the e-mail is %q, %v", known, err)
+	}
+	must(t, p.box("Password").Fill(password))
+	must(t, p.button("Sign in").Click())
+	gone(t, dialog)
+	if typed, err := p.box("Reason").InputValue(); err != nil || typed != "too much" {
+		t.Errorf("the reason is %q, %v", typed, err)
+	}
+	must(t, p.button("Try again").Click())
+	until(t, "it is rejected", func() bool { return shared.approval(t, a.ID).Status == "rejected" })
+}
+
+// Section 2: signing out reaches all tabs; another person gets nothing of the one before.
+func TestSigningOutReachesAllTabs(t *testing.T) {
+	t.Parallel()
+	email, other := shared.person(t, "admin"), shared.person(t, "member")
+	v := visit(t, shared, look{})
+	p := v.signedIn(email, "/console/approvals")
+	p.heading("Approvals")
+	q := v.tab()
+	q.goTo("/console/")
+	q.heading("Home")
+	must(t, p.button("Account").Click())
+	must(t, p.byRole("menuitem", "Sign out").Click())
+	p.heading("Sign in")
+	q.heading("Sign in")
+	q.signIn(other, password)
+	q.heading("Home")
+	p.heading("Home") // the tab that waited at the sign-in went on
+}
+
+// Section 2: above one's role there is No access, and no link; unknown paths are Not found.
+func TestRolesAndUnknownPaths(t *testing.T) {
+	t.Parallel()
+	v := visit(t, shared, look{})
+	p := v.signedIn(shared.person(t, "member"), "/console/")
+	p.heading("Home")
+	for _, path := range []string{"/console/nowhere", "/console/approvals/nothing", "/console/approvals/0192a1b2-0000-7000-8000-000000000000", "/console/a/b/c", "/console/cluster"} {
+		p.goTo(path)
+		p.heading("Not found")
+	}
+	if n := v.called("/v1/webhooks") + v.called("/v1/audit") + v.called("/v1/users"); n > 0 {
+		t.Errorf("a member's pages made %d calls for admins", n)
+	}
+}

@@ -1,0 +1,71 @@
+// A change that a person asks for: sent once, repeated with the same key, its failure shown.
+
+import { useRef, useState } from "preact/hooks";
+import { Intent } from "../client/api";
+import { asProblem, type Problem } from "../client/problem";
+
+export interface Act {
+  busy: boolean;
+  problem: Problem | null;
+  /** run does the work once: a second click while it runs is none. It returns whether it was done. */
+  run(work: (intent: Intent) => Promise<void>): Promise<boolean>;
+  retry(): void;
+  clear(): void;
+}
+
+export function useAction(): Act {
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const running = useRef(false);
+  const intent = useRef(new Intent());
+  const last = useRef<((i: Intent) => Promise<void>) | null>(null);
+  const run = async (work: (i: Intent) => Promise<void>): Promise<boolean> => {
+    if (running.current) return false;
+    running.current = true;
+    last.current = work;
+    setBusy(true);
+    setProblem(null);
+    try {
+      await work(intent.current);
+      return true;
+    } catch (e) {
+      setProblem(asProblem(e));
+      return false;
+    } finally {
+      running.current = false;
+      setBusy(false);
+    }
+  };
+  return {
+    busy,
+    problem,
+    run,
+    retry: () => void (last.current && run(last.current)),
+    clear: () => setProblem(null),
+  };
+}
+
+/** Failed shows why an action failed; inputs stay, and what may work later can be tried again. */
+export function Failed({ act, hide = false }: { act: Act; hide?: boolean }) {
+  const p = act.problem;
+  if (!p || hide) return null;
+  const later = p.transient || p.status === 401 || p.status >= 500;
+  return (
+    <div role="alert" class="alert bad">
+      <strong>{later ? "Not sent" : p.title}</strong>
+      <p>
+        {later ? p.title + ". " : ""}
+        {p.detail}
+      </p>
+      <p class="dim">
+        <code>{p.code}</code>
+        {p.requestId && <> · request <code>{p.requestId}</code></>}
+      </p>
+      {later && (
+        <button type="button" class="small" disabled={act.busy} onClick={act.retry}>
+          Try again
+        </button>
+      )}
+    </div>
+  );
+}

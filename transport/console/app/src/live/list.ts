@@ -1,0 +1,200 @@
+// A list that nothing moves under the hand: what is shown stays in place with its new state, and
+// what is new waits behind a button.
+
+import { batch, signal, type Signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { asProblem, type Problem } from "../client/problem";
+import type { Page } from "../client/types";
+import { onHint, type Hint } from "./feed";
+import { EVERY } from "./resource";
+
+export interface ListOptions<T extends { id: string }> {
+  /** read returns a page of up to 100. */
+  read(cursor: string | null, signal: AbortSignal): Promise<Page<T>>;
+  /** one reads an item again that the list does not hold any more; null: it is gone. */
+  one?(id: string, signal: AbortSignal): Promise<T | null>;
+  /** concerns says which item a hint is about: its id, true for the whole list, false for nothing of it. */
+  concerns?(h: Hint): string | boolean;
+  /** fresh puts new items in front by default; false: where the order of the service has them, after a click. */
+  order?: (a: T, b: T) => number;
+}
+
+/** Items that fell out of the list are read again one by one, at most so many at a time. */
+const SINGLY = 20;
+
+export class LiveList<T extends { id: string }> {
+  /** undefined: not read yet. */
+  readonly items: Signal<T[] | undefined> = signal(undefined);
+  readonly waiting: Signal<T[]> = signal([]);
+  readonly next: Signal<string | null> = signal(null);
+  readonly error: Signal<Problem | null> = signal(null);
+  readonly loading: Signal<boolean> = signal(false);
+
+  #o: ListOptions<T>;
+  #life = new AbortController();
+  #begun = 0;
+  #shown = 0;
+  #floors = new Map<string, number>(); // by item: reads up to this one are older than a fact
+  #timer = 0;
+  #last = 0;
+  #stale = false;
+  #changed = new Set<string>();
+  #off: () => void;
+
+  constructor(o: ListOptions<T>) {
+    this.#o = o;
+    const off = onHint((h) => {
+      const about = h.event === "fresh" ? true : (o.concerns?.(h) ?? false);
+      if (about === false) return;
+      if (typeof about === "string") this.#changed.add(about);
+      else for (const i of this.items.peek() ?? []) this.#changed.add(i.id);
+      this.touch();
+    });
+    const seen = (): void => {
+      if (document.visibilityState === "visible" && this.#stale) this.touch();
+    };
+    document.addEventListener("visibilitychange", seen);
+    this.#off = () => {
+      off();
+      document.removeEventListener("visibilitychange", seen);
+    };
+    void this.#go();
+  }
+
+  touch(): void {
+    if (document.visibilityState === "hidden") {
+      this.#stale = true;
+      return;
+    }
+    if (this.#timer) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = 0;
+      void this.#go();
+    }, Math.max(this.#last + EVERY - Date.now(), 0)) as unknown as number;
+  }
+
+  reload = (): Promise<void> => this.#go();
+
+  /** fact changes an item by something that is known for sure. */
+  fact(id: string, change: (old: T) => T): void {
+    this.#floors.set(id, this.#begun);
+    this.items.value = this.items.peek()?.map((i) => (i.id === id ? change(i) : i));
+  }
+
+  /** remove takes an item out, such as one that its reader deleted. */
+  remove(id: string): void {
+    this.#floors.set(id, this.#begun);
+    this.items.value = this.items.peek()?.filter((i) => i.id !== id);
+  }
+
+  /** show puts the waiting items into the list. */
+  show = (): void => {
+    const fresh = this.waiting.peek();
+    batch(() => {
+      this.waiting.value = [];
+      const all = [...fresh, ...(this.items.peek() ?? [])];
+      this.items.value = this.#o.order ? all.sort(this.#o.order) : all;
+    });
+  };
+
+  /** more reads the next page. */
+  more = async (): Promise<void> => {
+    const cursor = this.next.peek();
+    if (!cursor || this.loading.peek()) return;
+    this.loading.value = true;
+    try {
+      const page = await this.#o.read(cursor, this.#life.signal);
+      const have = new Set(this.items.peek()?.map((i) => i.id));
+      batch(() => {
+        this.items.value = [...(this.items.peek() ?? []), ...page.items.filter((i) => !have.has(i.id))];
+        this.next.value = page.next_cursor ?? null;
+        this.error.value = null;
+      });
+    } catch (e) {
+      if (!this.#life.signal.aborted) this.error.value = asProblem(e);
+    } finally {
+      this.loading.value = false;
+    }
+  };
+
+  async #go(): Promise<void> {
+    if (this.#life.signal.aborted) return;
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    this.#stale = false;
+    this.#last = Date.now();
+    const n = ++this.#begun;
+    this.loading.value = true;
+    let again = 0;
+    const changed = this.#changed;
+    this.#changed = new Set();
+    try {
+      const page = await this.#o.read(null, this.#life.signal);
+      if (this.#life.signal.aborted || n < this.#shown) return;
+      this.#shown = n;
+      this.#merge(page, n);
+      await this.#singly(changed, new Set(page.items.map((i) => i.id)), n);
+      this.error.value = null;
+    } catch (e) {
+      if (this.#life.signal.aborted) return;
+      for (const id of changed) this.#changed.add(id);
+      const p = asProblem(e);
+      this.error.value = p;
+      if (p.status === 429 || p.status === 503) again = Math.max(p.retryAfter, 1000);
+      else if (p.status === 0) again = 2000;
+    } finally {
+      if (n === this.#begun) this.loading.value = false;
+    }
+    if (again && !this.#timer) this.#timer = setTimeout(() => { this.#timer = 0; void this.#go(); }, again) as unknown as number;
+  }
+
+  /** newer is whether an answer of read n may show an item. */
+  #newer = (id: string, n: number): boolean => n > (this.#floors.get(id) ?? 0);
+
+  #merge(page: Page<T>, n: number): void {
+    const old = this.items.peek();
+    if (!old || old.length === 0) {
+      batch(() => {
+        this.items.value = page.items.filter((i) => this.#newer(i.id, n));
+        this.next.value = page.next_cursor ?? null;
+        this.waiting.value = [];
+      });
+      return;
+    }
+    const got = new Map(page.items.map((i) => [i.id, i]));
+    const have = new Set(old.map((i) => i.id));
+    batch(() => {
+      this.items.value = old.map((i) => (got.has(i.id) && this.#newer(i.id, n) ? got.get(i.id)! : i));
+      // Where all of the list was read, what is new is new; otherwise items behind the end are no news.
+      const end = page.items.findIndex((i) => i.id === old[old.length - 1]!.id);
+      this.waiting.value = page.items.filter((i, at) => !have.has(i.id) && this.#newer(i.id, n) && (end < 0 || at < end || !page.next_cursor));
+      if (old.length <= page.items.length && !page.next_cursor) this.next.value = null;
+    });
+  }
+
+  /** singly reads changed items again that are shown but not on the first page. */
+  async #singly(changed: Set<string>, read: Set<string>, n: number): Promise<void> {
+    if (!this.#o.one) return;
+    const shown = this.items.peek() ?? [];
+    const lost = shown.filter((i) => changed.has(i.id) && !read.has(i.id)).slice(0, SINGLY);
+    await Promise.all(
+      lost.map(async ({ id }) => {
+        const now = await this.#o.one!(id, this.#life.signal).catch(() => undefined);
+        if (now === undefined || this.#life.signal.aborted || !this.#newer(id, n)) return;
+        this.items.value = this.items.peek()?.flatMap((i) => (i.id !== id ? [i] : now ? [now] : []));
+      }),
+    );
+  }
+
+  close(): void {
+    this.#life.abort();
+    clearTimeout(this.#timer);
+    this.#off();
+  }
+}
+
+export function useList<T extends { id: string }>(key: string, o: ListOptions<T>): LiveList<T> {
+  const l = useMemo(() => new LiveList<T>(o), [key]);
+  useEffect(() => () => l.close(), [l]);
+  return l;
+}

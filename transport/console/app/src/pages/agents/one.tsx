@@ -1,0 +1,399 @@
+// One agent: its manifest as form and JSON, versions, what changed between them, callable tools.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { get } from "../../client/api";
+import { schemaOf } from "../../client/schema";
+import { can } from "../../client/session";
+import type { Page } from "../../client/types";
+import { Failed, useAction } from "../../controls/action";
+import { Confirm } from "../../controls/dialog";
+import { Select, TextField } from "../../controls/form";
+import { SchemaForm } from "../../controls/schemaform";
+import { ErrorState, Loading } from "../../controls/states";
+import { Tabs } from "../../controls/tabs";
+import { Copy, Status, Stranger, Time } from "../../controls/text";
+import { announce } from "../../frame/announce";
+import { NotFound } from "../../frame/frame";
+import { Heading } from "../../frame/heading";
+import { choice, dirty as dirtyForms, href, navigate, query, setQuery } from "../../frame/router";
+import { useResource } from "../../live/resource";
+import { diff, type Change } from "../../lib/diff";
+import { visible } from "../../lib/hostile";
+import { equal, parseJson, pathText, type Json } from "../../lib/json";
+import { complaints, draftOf, formOf, valueOf, type Draft, type Field, type Invalid } from "../../lib/schemaform";
+
+export interface AgentView {
+  id: string;
+  slug: string;
+  name: string;
+  emoji: string;
+  description: string;
+  published_version: number | null;
+  latest_version: number;
+  updated_at: string;
+}
+
+interface Version {
+  version: number;
+  status: "draft" | "published" | "superseded";
+  manifest: Json;
+  created_at: string;
+  published_at: string | null;
+}
+
+interface CallableTool {
+  tool: string;
+  source: string;
+  description: string;
+  gated_by?: unknown;
+}
+
+const TABS = [
+  { id: "manifest", name: "Manifest" },
+  { id: "versions", name: "Versions" },
+  { id: "tools", name: "Tools" },
+] as const;
+type TabName = (typeof TABS)[number]["id"];
+
+const whole = (name: string): number | null => {
+  const v = query.value.get(name) ?? "";
+  return /^[1-9]\d{0,8}$/.test(v) ? Number(v) : null;
+};
+
+export function OneAgent({ id }: { id: string }) {
+  const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h.event === "resource.changed" && (h.data.id === id || h.data.parent_id === id);
+  const agent = useResource<AgentView>(id, (s) => get<{ agent: AgentView }>("/v1/agents/" + id, undefined, s).then((r) => r.agent), mine);
+  const a = agent.data.value;
+  const error = agent.error.value;
+  if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
+  if (!a)
+    return (
+      <>
+        <Heading text="Agents" />
+        {error ? <ErrorState problem={error} retry={() => void agent.reload()} /> : <Loading />}
+      </>
+    );
+  return <Loaded a={a} changed={() => void agent.reload()} />;
+}
+
+function Loaded({ a, changed }: { a: AgentView; changed: () => void }) {
+  const tab = choice<TabName>("tab", ["manifest", "versions", "tools"], "manifest");
+  const asked = whole("version");
+  const shown = asked ?? (a.latest_version || null);
+  const against = whole("compare");
+  const [asking, setAsking] = useState<"" | "publish" | "archive">("");
+  const act = useAction();
+  const [warnings, setWarnings] = useState<string[]>([]);
+  const admin = can("admin");
+  const path = `/v1/agents/${a.id}`;
+  const publish = (): void => {
+    void act.run(async (i) => {
+      const r = await i.send<{ warnings?: string[] }>("POST", `${path}/versions/${shown}/publish`);
+      setWarnings(r.warnings ?? []);
+      setAsking("");
+      announce(`Version ${shown} is published`);
+      changed();
+    });
+  };
+  const archive = (): void => {
+    void act.run(async (i) => {
+      await i.send("DELETE", path);
+      setAsking("");
+      dirtyForms.clear();
+      setTimeout(() => void navigate(href("agents")));
+    });
+  };
+  const name = visible(a.name);
+  return (
+    <>
+      <Heading
+        text={name}
+        actions={
+          <>
+            <Copy text={a.id} label="Copy ID" />
+            {admin && shown !== null && shown !== a.published_version && (
+              <button type="button" class="primary" onClick={() => setAsking("publish")}>
+                Publish
+              </button>
+            )}
+            {admin && (
+              <button type="button" onClick={() => setAsking("archive")}>
+                Archive
+              </button>
+            )}
+          </>
+        }
+      />
+      <p class="dim">
+        <code>{a.slug}</code>
+        {a.description && (
+          <>
+            {" "}
+            · <Stranger text={a.description} line />
+          </>
+        )}{" "}
+        · {a.published_version === null ? "not published yet" : `version ${a.published_version} is published`}
+      </p>
+      {asking === "" && <Failed act={act} />}
+      {warnings.length > 0 && (
+        <div role="status" class="alert warn">
+          <strong>Published, with warnings</strong>
+          <ul>
+            {warnings.map((w, i) => (
+              <li key={i}>
+                <Stranger text={w} line />
+              </li>
+            ))}
+          </ul>
+        </div>
+      )}
+      <Tabs label="Parts of the agent" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "manifest" ? null : t })}>
+        {tab === "manifest" && (shown === null ? <Manifest key="new" a={a} version={null} changed={changed} /> : <OneVersion key={shown} a={a} version={shown} against={against} changed={changed} />)}
+        {tab === "versions" && <Versions a={a} />}
+        {tab === "tools" && <CallableTools a={a} />}
+      </Tabs>
+      {asking === "publish" && (
+        <Confirm title={`Publish version ${shown} of ${name}?`} action="Publish" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={publish}>
+          <p>New runs use it; running ones keep theirs.</p>
+          <Failed act={act} />
+        </Confirm>
+      )}
+      {asking === "archive" && (
+        <Confirm title={`Archive ${name}?`} action="Archive" typed={a.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={archive}>
+          <p>It takes no new runs and leaves the list. Its runs stay.</p>
+          <Failed act={act} />
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function OneVersion({ a, version, against, changed }: { a: AgentView; version: number; against: number | null; changed: () => void }) {
+  const read = (v: number) => (s: AbortSignal) => get<{ version: Version }>(`/v1/agents/${a.id}/versions/${v}`, undefined, s).then((r) => r.version);
+  const r = useResource<Version>(a.id + version, read(version), (h) => h.event === "resource.changed" && h.data.id === a.id);
+  const v = r.data.value;
+  const error = r.error.value;
+  if (error && error.status === 404) return <p role="alert">{`There is no version ${version}.`}</p>;
+  if (!v) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />;
+  return (
+    <>
+      <div class="filters">
+        <Select
+          label="Version"
+          value={String(version)}
+          onChange={(x) => setQuery({ version: Number(x) === a.latest_version ? null : x, compare: null })}
+          choices={Array.from({ length: Math.min(a.latest_version, 200) }, (_, i) => a.latest_version - i).map((n) => ({ value: String(n), label: n === a.published_version ? `${n}, published` : String(n) }))}
+        />
+        <Select
+          label="Compare with"
+          value={against === null ? "" : String(against)}
+          onChange={(x) => setQuery({ compare: x, version: String(version) })}
+          choices={[{ value: "", label: "Nothing" }, ...Array.from({ length: Math.min(a.latest_version, 200) }, (_, i) => a.latest_version - i).filter((n) => n !== version).map((n) => ({ value: String(n), label: String(n) }))]}
+        />
+        <Status of={v.status} />
+        <span class="dim">
+          made <Time at={v.created_at} />
+        </span>
+      </div>
+      {against !== null && <Compare a={a} from={against} to={v} />}
+      <Manifest a={a} version={v} changed={changed} />
+    </>
+  );
+}
+
+function Compare({ a, from, to }: { a: AgentView; from: number; to: Version }) {
+  const r = useResource<Version>(a.id + from, (s) => get<{ version: Version }>(`/v1/agents/${a.id}/versions/${from}`, undefined, s).then((x) => x.version));
+  const error = r.error.value;
+  const changes: Change[] = useMemo(() => (r.data.value ? diff(r.data.value.manifest, to.manifest) : []), [r.data.value, to]);
+  const show = (v: Json | undefined): string => (v === undefined ? "" : typeof v === "string" ? v : JSON.stringify(v, null, 2));
+  return (
+    <section class="card compare" aria-label="Changes">
+      <h2>{`Changes from version ${from} to ${to.version}`}</h2>
+      {!r.data.value ? (
+        error ? (
+          <ErrorState problem={error} retry={() => void r.reload()} />
+        ) : (
+          <Loading rows={2} />
+        )
+      ) : changes.length === 0 ? (
+        <p>Nothing changed.</p>
+      ) : (
+        <div class="table-wrap">
+          <table class="table">
+            <thead>
+              <tr>
+                <th scope="col">Where</th>
+                <th scope="col">Before</th>
+                <th scope="col">After</th>
+              </tr>
+            </thead>
+            <tbody>
+              {changes.slice(0, 200).map((c, i) => (
+                <tr key={i}>
+                  <th scope="row">
+                    <code>{visible(pathText(c.path)) || "all"}</code>
+                  </th>
+                  <td>{c.kind === "added" ? <span class="dim">–</span> : <del><Stranger text={show(c.before)} chars={1500} /></del>}</td>
+                  <td>{c.kind === "removed" ? <span class="dim">–</span> : <ins><Stranger text={show(c.after)} chars={1500} /></ins>}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+/** The instructions are long, whatever the schema says of them. */
+function longer(f: Field): Field {
+  return { ...f, kind: f.kind === "string" && f.key === "instructions" ? "text" : f.kind, fields: f.fields.map(longer) };
+}
+
+const EMPTY: Json = { model: { provider: "simulated", name: "sim-1" } };
+
+function Manifest({ a, version, changed }: { a: AgentView; version: Version | null; changed: () => void }) {
+  const before = version?.manifest ?? EMPTY;
+  const schema = useResource<Json>("Manifest", () => schemaOf("Manifest"));
+  const form = useMemo(() => {
+    const f = schema.data.value === undefined ? null : formOf(schema.data.value);
+    return f && longer(f);
+  }, [schema.data.value]);
+  const [mode, setMode] = useState<"form" | "json">("form");
+  const [draft, setDraft] = useState<Draft | null>(null);
+  const [text, setText] = useState(() => JSON.stringify(before, null, 2));
+  const act = useAction();
+  const read: { value: Json | undefined; invalid: Invalid[] } = useMemo(() => {
+    if (mode === "form" && form) return valueOf(form, draft ?? draftOf(form, before), before);
+    const p = parseJson(text);
+    return "error" in p ? { value: undefined, invalid: [{ path: "", message: "Not JSON: " + p.error }] } : { value: p.value, invalid: [] };
+  }, [mode, form, draft, text]);
+  const touched = version === null || (read.value === undefined ? true : !equal(read.value, before));
+  const unsaved = touched && (draft !== null || text !== JSON.stringify(before, null, 2));
+  useEffect(() => {
+    if (!unsaved) return;
+    const mark = {};
+    dirtyForms.add(mark);
+    return () => {
+      dirtyForms.delete(mark);
+    };
+  }, [unsaved]);
+  const [sent, setSent] = useState<Json | undefined>(undefined);
+  const refused = act.problem?.code === "VALIDATION" && read.value !== undefined && sent !== undefined && equal(sent, read.value) ? complaints(act.problem.detail) : [];
+  const invalid = [...read.invalid, ...refused];
+  const other = (to: "form" | "json"): void => {
+    if (to === "json" && read.value !== undefined && mode === "form") setText(JSON.stringify(read.value, null, 2));
+    if (to === "form" && form && mode === "json") {
+      const p = parseJson(text);
+      if ("error" in p) return;
+      setDraft(draftOf(form, p.value));
+    }
+    setMode(to);
+  };
+  const save = (e: Event): void => {
+    e.preventDefault();
+    if (read.value === undefined || read.invalid.length > 0) return;
+    setSent(read.value);
+    void act.run(async (i) => {
+      const r = await i.send<{ version: Version }>("POST", `/v1/agents/${a.id}/versions`, { manifest: read.value });
+      dirtyForms.clear();
+      announce(`Version ${r.version.version} is saved`);
+      changed();
+      setQuery({ version: String(r.version.version), compare: null }, false);
+    });
+  };
+  const admin = can("admin");
+  if (!schema.data.value && !schema.error.value) return <Loading />;
+  return (
+    <form onSubmit={save} class="manifest">
+      <Tabs label="How the manifest is shown" tabs={form ? ([{ id: "form", name: "Form" }, { id: "json", name: "JSON" }] as const) : ([{ id: "json", name: "JSON" }] as const)} open={form ? mode : "json"} onOpen={other}>
+        {mode === "form" && form ? (
+          <fieldset class="bare" disabled={!admin}>
+            <SchemaForm field={form} draft={draft ?? draftOf(form, before)} onChange={setDraft} invalid={invalid} prefix="manifest" />
+          </fieldset>
+        ) : (
+          <TextField label="JSON" rows={24} mono value={text} onInput={setText} readOnly={!admin} error={invalid.map((x) => (x.path ? x.path + ": " : "") + x.message).join("; ") || undefined} />
+        )}
+      </Tabs>
+      <Failed act={act} hide={refused.length > 0} />
+      {admin && (
+        <div class="actions">
+          <button type="submit" class="primary" disabled={act.busy || !touched || read.invalid.length > 0}>
+            Save draft
+          </button>
+        </div>
+      )}
+    </form>
+  );
+}
+
+function Versions({ a }: { a: AgentView }) {
+  const r = useResource<Page<Version>>(a.id + "versions", (s) => get<Page<Version>>(`/v1/agents/${a.id}/versions`, { limit: 100 }, s), (h) => h.event === "resource.changed" && h.data.id === a.id);
+  if (!r.data.value) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading />;
+  return (
+    <div class="table-wrap">
+      <table class="table" aria-label="Versions">
+        <thead>
+          <tr>
+            <th scope="col">Version</th>
+            <th scope="col">Status</th>
+            <th scope="col">Made</th>
+            <th scope="col">Published</th>
+          </tr>
+        </thead>
+        <tbody>
+          {r.data.value.items.map((v) => (
+            <tr key={v.version} data-id={String(v.version)}>
+              <td>
+                <a href={href("agents/" + a.id, { version: String(v.version), compare: v.version > 1 ? String(v.version - 1) : null })}>{`Version ${v.version}`}</a>
+              </td>
+              <td>
+                <Status of={v.status} />
+              </td>
+              <td>
+                <Time at={v.created_at} inside />
+              </td>
+              <td>{v.published_at ? <Time at={v.published_at} inside /> : "never"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function CallableTools({ a }: { a: AgentView }) {
+  const r = useResource<Page<CallableTool>>(
+    a.id + "tools",
+    (s) => get<Page<CallableTool>>(`/v1/agents/${a.id}/tools`, { limit: 100 }, s),
+    (h) => h.event === "resource.changed" && ["agent", "tool_grant", "approval_policy", "mcp_server"].includes(String(h.data.kind)),
+  );
+  if (!r.data.value) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading />;
+  if (r.data.value.items.length === 0) return <p>It may call no tools: the manifest asks for none, or no grant allows one.</p>;
+  return (
+    <div class="table-wrap">
+      <table class="table" aria-label="Callable tools">
+        <thead>
+          <tr>
+            <th scope="col">Tool</th>
+            <th scope="col">Call</th>
+            <th scope="col">Description</th>
+          </tr>
+        </thead>
+        <tbody>
+          {r.data.value.items.map((t) => (
+            <tr key={t.tool}>
+              <th scope="row">
+                <bdi>{visible(t.tool)}</bdi>
+              </th>
+              <td>{t.gated_by ? "asks a person" : "allowed"}</td>
+              <td>
+                <Stranger text={t.description} line chars={200} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,303 @@
+// The inbox of tool calls that wait for a person (the console's contract, section 6).
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get } from "../../client/api";
+import { asProblem } from "../../client/problem";
+import { me } from "../../client/session";
+import type { Agent, Approval, Page } from "../../client/types";
+import { now } from "../../controls/clock";
+import { Select } from "../../controls/form";
+import { leftText } from "../../controls/left";
+import { More, ShowNew, useWindow } from "../../controls/list";
+import { narrow } from "../../controls/media";
+import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Tabs } from "../../controls/tabs";
+import { RiskMark, Status } from "../../controls/text";
+import { announce } from "../../frame/announce";
+import { NotFound } from "../../frame/frame";
+import { Heading } from "../../frame/heading";
+import { useKeys } from "../../frame/keys";
+import { overview } from "../../frame/overview";
+import { choice, href, openPath, query, setQuery } from "../../frame/router";
+import type { Hint } from "../../live/feed";
+import { useList, type LiveList } from "../../live/list";
+import { useResource } from "../../live/resource";
+import { brief } from "../../lib/hostile";
+import type { PageProps } from "../registry";
+import { Bulk } from "./bulk";
+import { Open, type Wanted } from "./open";
+import { byRisk, byTime, isWaiting, linkName, RISKS, toolOf } from "./words";
+
+const TABS = [
+  { id: "waiting", name: "Waiting" },
+  { id: "decided", name: "Decided" },
+] as const;
+type TabName = (typeof TABS)[number]["id"];
+
+const approvalOf = (h: Hint): string | false => (h.event === "approval.changed" && typeof h.data.id === "string" ? h.data.id : false);
+
+/** A page of decided approvals is looked for among so many pages of all. */
+const LOOK = 5;
+
+/** readDecided reads on until it has decided approvals: the API knows no filter for them. */
+async function readDecided(q: Record<string, string>, cursor: string | null, signal: AbortSignal): Promise<Page<Approval>> {
+  const items: Approval[] = [];
+  let next = cursor;
+  for (let i = 0; i < LOOK; i++) {
+    const page: Page<Approval> = await get<Page<Approval>>("/v1/approvals", { ...q, limit: 100, cursor: next }, signal);
+    items.push(...page.items.filter((a) => a.status !== "pending"));
+    next = page.next_cursor;
+    if (!next || items.length >= 50) break;
+  }
+  return { items, next_cursor: next };
+}
+
+export default function Approvals({ id }: PageProps) {
+  const tab = choice<TabName>("tab", ["waiting", "decided"], "waiting");
+  const risk = choice("risk", ["", ...RISKS], "");
+  const sort = choice("sort", ["risk", "expires"], "risk");
+  const agent = /^[0-9a-f-]{36}$/i.test(query.value.get("agent") ?? "") ? query.value.get("agent")! : "";
+  const tool = (query.value.get("tool") ?? "").slice(0, 200);
+  const principal = me.value!.principal;
+
+  const key = [tab, risk, sort, agent, tool].join("\n");
+  const list = useList<Approval>(key, {
+    read: (cursor, signal) => {
+      const q: Record<string, string> = { ...(risk && { risk }), ...(agent && { agent_id: agent }), ...(tool && { tool }) };
+      if (tab === "decided") return readDecided(q, cursor, signal);
+      return get<Page<Approval>>("/v1/approvals", { ...q, status: "pending", mine: true, sort, limit: 100, cursor }, signal);
+    },
+    one: (one, signal) =>
+      get<Approval>("/v1/approvals/" + one, undefined, signal).catch((e) => {
+        if (asProblem(e).status === 404 || asProblem(e).status === 403) return null;
+        throw e;
+      }),
+    concerns: (h) => approvalOf(h),
+    ...(tab === "waiting" ? { order: sort === "risk" ? byRisk : byTime } : {}),
+  });
+  const agents = useResource("agents", (s) => get<Page<Agent>>("/v1/agents", { limit: 100 }, s), (h) => h.event === "resource.changed" && h.data.kind === "agent");
+  const nameOf = (a: string): string => agents.data.value?.items.find((x) => x.id === a)?.name ?? "";
+
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [failures, setFailures] = useState<ReadonlyMap<string, string>>(new Map());
+  useEffect(() => setSelected(new Set()), [key]);
+  const [wanted, setWanted] = useState<Wanted | null>(null);
+  // One that was opened by its link stays after its decision; from the list the next one opens.
+  const linked = useRef(id);
+  const items = list.items.value ?? [];
+
+  const open = (to: string, focus = false): void => {
+    linked.current = "";
+    openPath(to ? "approvals/" + to : "approvals", id !== "" || to === "");
+    if (focus) focusItem(to);
+  };
+  const focusItem = (to: string): void => {
+    requestAnimationFrame(() => document.querySelector<HTMLElement>(`li[data-id="${CSS.escape(to)}"] a`)?.focus());
+  };
+  const advance = (from: string): void => {
+    if (linked.current === from) return;
+    const all = list.items.peek() ?? [];
+    const at = all.findIndex((a) => a.id === from);
+    const next = [...all.slice(at + 1), ...all.slice(0, Math.max(0, at))].find((a) => a.id !== from && isWaiting(a, principal));
+    if (next) open(next.id);
+  };
+  /** here is the item that a key acts on: the focused one, or the open one. */
+  const here = (): string => (document.activeElement?.closest("li[data-id]") as HTMLElement | null)?.dataset.id ?? id;
+  const move = (by: number): void => {
+    const at = items.findIndex((a) => a.id === here());
+    const to = items[at < 0 ? (by > 0 ? 0 : items.length - 1) : at + by];
+    if (!to) return;
+    if (id) open(to.id);
+    focusItem(to.id);
+  };
+  const act = (action: Wanted["action"]) => (): void => {
+    const to = here();
+    if (!to) return;
+    setWanted({ id: to, action });
+    if (to !== id) open(to);
+  };
+  const toggle = (one: string): void => {
+    const next = new Set(selected);
+    if (!next.delete(one)) next.add(one);
+    setSelected(next);
+  };
+  useKeys({
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => {
+      const to = items.find((a) => a.id === here());
+      if (to && isWaiting(to, principal)) toggle(to.id);
+    },
+    a: act("approve"),
+    e: act("edit"),
+    r: act("reject"),
+    b: act("respond"),
+    Escape: () => {
+      if (!id) return;
+      const was = id;
+      open("");
+      focusItem(was);
+    },
+  });
+
+  const [missing, setMissing] = useState("");
+  if (id && (missing === id || !/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i.test(id))) return <NotFound />;
+  const filtered = !!(risk || agent || tool);
+  const chosen = items.filter((a) => selected.has(a.id) && isWaiting(a, principal));
+  const phone = narrow.value;
+  return (
+    <>
+      <Heading text="Approvals" />
+      <div class={"inbox" + (id ? " with-open" : "")}>
+        {!(phone && id) && (
+          <div class="inbox-list">
+            <Tabs label="Approvals by state" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "waiting" ? null : t })}>
+              <div class="filters">
+                <Select label="Risk" value={risk} onChange={(v) => setQuery({ risk: v })} choices={[{ value: "", label: "All" }, ...RISKS.map((r) => ({ value: r, label: r }))]} />
+                <Select
+                  label="Agent"
+                  value={agent}
+                  onChange={(v) => setQuery({ agent: v })}
+                  choices={[{ value: "", label: "All" }, ...(agents.data.value?.items ?? []).map((a) => ({ value: a.id, label: a.name })), ...(agent && !nameOf(agent) ? [{ value: agent, label: agent.slice(-8) }] : [])]}
+                />
+                {tab === "waiting" && (
+                  <Select
+                    label="Sort"
+                    value={sort}
+                    onChange={(v) => setQuery({ sort: v === "risk" ? null : v })}
+                    choices={[
+                      { value: "risk", label: "Risk, then time left" },
+                      { value: "expires", label: "Time left" },
+                    ]}
+                  />
+                )}
+                {tool && (
+                  <button type="button" class="small" onClick={() => setQuery({ tool: null })}>
+                    {`Tool ${brief(tool, 40)} ×`}
+                  </button>
+                )}
+              </div>
+              {selected.size > 0 && chosen.length > 0 && (
+                <Bulk
+                  chosen={chosen}
+                  all={items.filter((a) => isWaiting(a, principal))}
+                  onSelect={(ids) => setSelected(new Set(ids))}
+                  onDone={(results, action) => {
+                    const bad = new Map<string, string>();
+                    for (const r of results) {
+                      if (r.ok) list.fact(r.id, (a) => ({ ...a, ...(r.terminal ? { status: r.terminal, decided_at: new Date().toISOString() } : { approvals_so_far: a.approvals_so_far + 1 }), decisions: [...a.decisions, { principal, action, feedback: null, edited_args: null, at: new Date().toISOString() }] }));
+                      else bad.set(r.id, r.error ? `${r.error.detail} (${r.error.code})` : "not decided");
+                    }
+                    setFailures(bad);
+                    setSelected(new Set(bad.keys()));
+                    announce(`${results.length - bad.size} decided${bad.size ? `, ${bad.size} not` : ""}`);
+                    list.touch();
+                    overview().touch();
+                  }}
+                />
+              )}
+              <Items list={list} id={id} selected={selected} failures={failures} toggle={toggle} open={open} principal={principal} filtered={filtered} tab={tab} />
+            </Tabs>
+          </div>
+        )}
+        {id && (
+          <Open
+            key={id}
+            id={id}
+            known={items.find((a) => a.id === id)}
+            agentName={nameOf}
+            wanted={wanted?.id === id ? wanted : null}
+            onWanted={() => setWanted(null)}
+            first={linked.current === id}
+            onMissing={() => setMissing(id)}
+            onClose={() => {
+              open("");
+              focusItem(id);
+            }}
+            onDecided={(a) => {
+              list.fact(a.id, () => a);
+              overview().touch();
+              advance(a.id);
+            }}
+            onRead={(a) => list.fact(a.id, () => a)}
+          />
+        )}
+      </div>
+    </>
+  );
+}
+
+interface ItemsProps {
+  list: LiveList<Approval>;
+  id: string;
+  selected: ReadonlySet<string>;
+  failures: ReadonlyMap<string, string>;
+  toggle: (id: string) => void;
+  open: (id: string) => void;
+  principal: string;
+  filtered: boolean;
+  tab: TabName;
+}
+
+const ROW = 72;
+
+function Items({ list, id, selected, failures, toggle, open, principal, filtered, tab }: ItemsProps) {
+  const items = list.items.value;
+  const error = list.error.value;
+  const fresh = list.waiting.value.length;
+  const { ref, window: w, on } = useWindow(items?.length ?? 0, ROW);
+  const shown = useMemo(() => items?.slice(w.from, w.to) ?? [], [items, w.from, w.to]);
+  if (!items) return error ? <ErrorState problem={error} retry={() => void list.reload()} /> : <Loading rows={5} />;
+  return (
+    <>
+      {error && <ErrorState problem={error} retry={() => void list.reload()} />}
+      {fresh > 0 && <ShowNew n={fresh} onClick={list.show} />}
+      {items.length === 0 && list.next.value === null ? (
+        filtered ? (
+          <Empty title="Nothing fits these filters" action={<button type="button" onClick={() => setQuery({ risk: null, agent: null, tool: null })}>Clear filters</button>} />
+        ) : (
+          <Empty title="No approvals yet" action={<a href={href("")}>Home</a>}>
+            {tab === "waiting" ? "Nothing waits for your decision. New approvals appear here by themselves." : "Nothing was decided yet."}
+          </Empty>
+        )
+      ) : (
+        <ul class="approvals" aria-label="Approvals" ref={ref as never}>
+          {w.before > 0 && <li role="presentation" aria-hidden="true" style={{ height: w.before + "px" }} />}
+          {shown.map((a, i) => (
+            <li key={a.id} data-id={a.id} class={a.id === id ? "open" : ""} {...(on ? { "aria-setsize": list.next.value ? -1 : items.length, "aria-posinset": w.from + i + 1 } : {})}>
+              {isWaiting(a, principal) ? <input type="checkbox" aria-label={"Select " + toolOf(a)} checked={selected.has(a.id)} onChange={() => toggle(a.id)} /> : <span class="no-check" aria-hidden="true" />}
+              <div class="item">
+                <a
+                  href={href("approvals/" + a.id) + location.search}
+                  aria-label={linkName(a, now.value)}
+                  {...(a.id === id ? { "aria-current": "true" as const } : {})}
+                  onClick={(e) => {
+                    if (e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return;
+                    e.preventDefault();
+                    open(a.id);
+                  }}
+                >
+                  <bdi>{toolOf(a)}</bdi>
+                </a>
+                <div class="item-facts">
+                  {a.status === "pending" ? (
+                    <>
+                      <RiskMark of={a.risk} />
+                      <span class="dim">{leftText(a.expires_at, now.value)} left</span>
+                      {a.required_approvals > 1 && <span class="dim">{`${a.approvals_so_far} of ${a.required_approvals}`}</span>}
+                    </>
+                  ) : (
+                    <Status of={a.status} />
+                  )}
+                  {failures.has(a.id) && <span class="error">{failures.get(a.id)}</span>}
+                </div>
+              </div>
+            </li>
+          ))}
+          {w.after > 0 && <li role="presentation" aria-hidden="true" style={{ height: w.after + "px" }} />}
+        </ul>
+      )}
+      {list.next.value && <More list={list} />}
+    </>
+  );
+}

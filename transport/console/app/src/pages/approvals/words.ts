@@ -1,0 +1,99 @@
+// What an approval is called, and what may be done with it. Pure.
+
+import type { Action, Approval, Me, Risk } from "../../client/types";
+import { leftText } from "../../controls/left";
+import { others, statusText, shortId } from "../../lib/format";
+import { visible } from "../../lib/hostile";
+
+export const RISKS: readonly Risk[] = ["low", "medium", "high", "critical"];
+const RANK: Record<Risk, number> = { low: 0, medium: 1, high: 2, critical: 3 };
+export const riskier = (a: Risk, b: Risk): Risk => (RANK[a] >= RANK[b] ? a : b);
+
+/** toolOf is the name of an approval's tool, safe to read. */
+export const toolOf = (a: Approval): string => visible(a.requested_action.tool);
+
+/** linkName is the name of an item's link. */
+export const linkName = (a: Approval, now: number): string =>
+  a.status === "pending" ? `${toolOf(a)}, ${a.risk} risk, ${leftText(a.expires_at, now)} left` : `${toolOf(a)}, ${statusText(a.status)}`;
+
+/** byRisk: the highest risk first, then the least time left; byTime: the least time left. */
+export const byTime = (a: Approval, b: Approval): number => Date.parse(a.expires_at) - Date.parse(b.expires_at) || (a.id < b.id ? -1 : 1);
+export const byRisk = (a: Approval, b: Approval): number => RANK[b.risk] - RANK[a.risk] || byTime(a, b);
+
+/** voteOf is what the person decided on this approval, if anything. */
+export const voteOf = (a: Approval, principal: string): Action | null => a.decisions.find((d) => d.principal === principal)?.action ?? null;
+
+/** isWaiting is whether an approval waits for this person. */
+export const isWaiting = (a: Approval, principal: string): boolean => a.status === "pending" && voteOf(a, principal) === null;
+
+/** Whether the approval asks before it is approved. */
+export const asksFirst = (a: Approval): boolean => RANK[a.risk] >= RANK.high;
+
+/** noEdit is why the arguments cannot be edited, "" where they can. */
+export function noEdit(a: Approval): string {
+  if (a.requested_action.tool === "workflow:gate" || a.requested_action.tool === "workflow:human_task") return "A gate of a workflow has no arguments to edit: approve or reject it.";
+  const args = a.requested_action.args;
+  if (typeof args !== "object" || args === null || Array.isArray(args)) return "This call has no arguments to edit.";
+  return "";
+}
+
+/** whoText is a principal in words. */
+export function whoText(principal: string, me: Me | null | undefined): string {
+  if (me && principal === me.principal) return "You";
+  const [kind, id = ""] = principal.split(":");
+  if (kind === "user") return "User " + shortId(id);
+  if (kind === "apikey") return "API key " + shortId(id);
+  return visible(principal);
+}
+
+const DONE: Record<Action, string> = { approve: "approved", edit: "approved with changes", reject: "rejected", respond: "responded" };
+export const didText = (a: Action): string => DONE[a];
+
+/** effectText tells what has become of the call, and no more than is known. */
+export function effectText(a: Approval, principal: string): string {
+  if (a.status === "pending") {
+    const n = a.required_approvals - a.approvals_so_far;
+    return voteOf(a, principal) ? `Approved, waiting for ${others(n)}` : "";
+  }
+  const decided = a.status === "edited" ? "Approved" : a.status === "approved" ? "Approved" : a.status === "responded" ? "Responded" : a.status[0]!.toUpperCase() + a.status.slice(1);
+  if (decided !== "Approved") return a.status === "expired" ? "Expired: nobody decided in time" : decided === "Responded" ? "Responded: the answer goes to the model" : decided;
+  const e = a.effect;
+  if (!e) return "Approved";
+  switch (e.state) {
+    case "waiting":
+      return e.waiting_for ? `Approved, waiting for ${others(e.waiting_for)}` : "Approved, the run goes on";
+    case "running":
+      return "Approved, running";
+    case "succeeded":
+      return "Approved, done";
+    case "failed":
+      return "Approved, failed: " + (e.error ? visible(e.error) : "the run's page tells why");
+    case "unknown":
+      return "Approved, outcome unknown";
+    default:
+      return "Approved";
+  }
+}
+
+/** Group counts the tools of several approvals. */
+export function groups(all: readonly Approval[]): { tool: string; count: number; risk: Risk }[] {
+  const out = new Map<string, { tool: string; count: number; risk: Risk }>();
+  for (const a of all) {
+    const g = out.get(a.requested_action.tool);
+    if (g) {
+      g.count++;
+      g.risk = riskier(g.risk, a.risk);
+    } else out.set(a.requested_action.tool, { tool: toolOf(a), count: 1, risk: a.risk });
+  }
+  return [...out.values()].sort((a, b) => RANK[b.risk] - RANK[a.risk] || b.count - a.count);
+}
+
+/** redactedPaths are the places of a value that must stay "[redacted]". */
+export function redactedIn(v: unknown, path: (string | number)[] = []): (string | number)[][] {
+  if (v === "[redacted]") return [path];
+  if (Array.isArray(v)) return v.flatMap((x, i) => redactedIn(x, [...path, i]));
+  if (typeof v === "object" && v !== null) return Object.entries(v).flatMap(([k, x]) => redactedIn(x, [...path, k]));
+  return [];
+}
+
+export const at = (v: unknown, path: readonly (string | number)[]): unknown => path.reduce<unknown>((x, k) => (typeof x === "object" && x !== null ? (x as Record<string | number, unknown>)[k] : undefined), v);

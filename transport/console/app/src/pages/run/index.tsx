@@ -1,0 +1,539 @@
+// One run: why it failed, what it waits for, what it is doing, and every step of it.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get } from "../../client/api";
+import type { Approval } from "../../client/types";
+import { Failed, useAction } from "../../controls/action";
+import { Confirm } from "../../controls/dialog";
+import { narrow } from "../../controls/media";
+import { ErrorState, Loading } from "../../controls/states";
+import { Tabs } from "../../controls/tabs";
+import { Copy, Cost, Status, Stranger, Time } from "../../controls/text";
+import { Tree } from "../../controls/tree";
+import { announce } from "../../frame/announce";
+import { NotFound } from "../../frame/frame";
+import { Heading } from "../../frame/heading";
+import { useKeys } from "../../frame/keys";
+import { choice, href, navigate, query, setQuery } from "../../frame/router";
+import { countText, plural, shortId, statusText } from "../../lib/format";
+import { visible } from "../../lib/hostile";
+import type { Json } from "../../lib/json";
+import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, mergeSteps, newer, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
+import type { Node } from "../../lib/waterfall";
+import { onHint } from "../../live/feed";
+import { useResource } from "../../live/resource";
+import { callOf } from "./again";
+import { Waiting } from "./approvals";
+import { Asked, LiveText, runTitle, TalkView, useStick } from "./conversation";
+import { AgentName, hasPage, RunLink, RunTime } from "./parts";
+import { StepRegion } from "./step";
+import { useRunStream, type RunStream } from "./stream";
+import { flat, Timeline, type Item } from "./timeline";
+
+interface Whole {
+  run: Run;
+  steps: Step[];
+}
+
+/** Pages of steps of one answer; a run has far fewer. */
+const PAGES = 50;
+
+async function readRun(id: string, signal: AbortSignal, known: Whole | undefined): Promise<Whole> {
+  let run: Run | undefined;
+  let steps: Step[] = [];
+  let cursor: string | null = null;
+  for (let n = 0; n < PAGES; n++) {
+    const page: { run: Run; steps: Step[]; next_cursor?: string | null } = await get(`/v1/runs/${id}`, { view: "summary", cursor }, signal);
+    run ??= page.run;
+    steps = steps.concat(page.steps);
+    if (!(cursor = page.next_cursor ?? null)) break;
+  }
+  return { run: newer(known?.run, run!), steps: mergeSteps(known?.steps ?? [], steps) };
+}
+
+type TabId = "timeline" | "conversation" | "json";
+const TABS = [
+  { id: "timeline", name: "Timeline" },
+  { id: "conversation", name: "Conversation" },
+  { id: "json", name: "JSON" },
+] as const;
+
+export default function RunPage({ id }: { id: string }) {
+  const known = useRef<Whole | undefined>(undefined);
+  const res = useResource<Whole>(
+    id,
+    async (signal) => (known.current = await readRun(id, signal, known.current)),
+    (h) => h.event === "run.changed" && h.data["id"] === id,
+  );
+  const whole = res.data.value;
+  const error = res.error.value;
+  if (!whole) {
+    if (error && (error.status === 404 || error.code === "VALIDATION")) return <NotFound />;
+    return (
+      <>
+        <Heading text={runTitle(id)} />
+        {error ? <ErrorState problem={error} retry={() => void res.reload()} /> : <Loading what="Loading the run" />}
+      </>
+    );
+  }
+  return (
+    <>
+      <RunView whole={whole} touch={() => res.touch()} error={error && <ErrorState problem={error} retry={() => void res.reload()} />} />
+    </>
+  );
+}
+
+/** Frames after which the run is read again: a step, its end, or the run's state changed. */
+const CHANGES = /^(step\.started|tool\.result|approval\.required|handoff|node\.completed|run\.)/;
+
+function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch: () => void; error: ComponentChildren }) {
+  const id = run.id;
+  const ended = isEnded(run.status);
+  const tab = choice<TabId>("tab", ["timeline", "conversation", "json"], "timeline");
+
+  const spoken = useRef(run.status);
+  useEffect(() => {
+    if (spoken.current !== run.status) announce(`The run is ${statusText(run.status)}`);
+    spoken.current = run.status;
+  }, [run.status]);
+
+  // The stream stays once it is wanted: what was read is shown after the end, too.
+  const [streamed, setStreamed] = useState(!ended);
+  useEffect(() => {
+    if (tab === "conversation") setStreamed(true);
+  }, [tab]);
+  const stream = useRunStream(streamed ? id : null);
+  useEffect(() => {
+    if (!stream) return;
+    return stream.on((e) => {
+      if (!ended && CHANGES.test(e.type)) touch();
+    });
+  }, [stream, ended]);
+
+  const gated = steps.some((s) => s.kind === "tool" || s.kind === "approval");
+  const approvals = useResource<Approval[]>(
+    `${id} ${gated}`,
+    (signal) => (gated ? get<{ items: Approval[] }>("/v1/approvals", { run_id: id }, signal).then((a) => a.items) : Promise.resolve([])),
+    (h) => h.event === "approval.changed" && h.data["run_id"] === id,
+  );
+  useEffect(() => {
+    if (gated) approvals.touch();
+  }, [run.status]);
+  const flow = run.workflow_id !== null;
+  const children = useResource<Run[]>(
+    `${id} ${flow}`,
+    (signal) => (flow ? get<{ items: Run[] }>("/v1/runs", { parent_run_id: id, view: "summary", limit: 100 }, signal).then((a) => a.items) : Promise.resolve([])),
+    (h) => flow && h.event === "run.changed" && h.data["parent_run_id"] === id,
+  );
+  const kids = children.data.value ?? NO_RUNS;
+  const started = useMemo(() => childrenOf(steps, kids), [steps, kids]);
+  const failed = failedStep(run, steps);
+
+  return (
+    <div class="run">
+      <Heading text={runTitle(id)} actions={<Actions run={run} touch={touch} />} />
+      {error}
+      {(run.status === "failed" || run.error) && <Failure run={run} step={failed} child={failed ? started.get(failed.idx) : undefined} />}
+      <Waiting approvals={approvals} status={run.status} />
+      <Facts run={run} kids={kids} />
+      <Tabs label="Run" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "timeline" ? null : t })}>
+        {tab === "timeline" && <TimelineTab run={run} steps={steps} started={started} approvals={approvals.data.value ?? NO_APPROVALS} failed={failed} stream={ended ? null : stream} />}
+        {tab === "conversation" && <ConversationTab run={run} stream={stream} live={!ended} />}
+        {tab === "json" && <JsonTab run={run} />}
+      </Tabs>
+    </div>
+  );
+}
+
+const NO_RUNS: Run[] = [];
+const NO_APPROVALS: Approval[] = [];
+
+function Failure({ run, step, child }: { run: Run; step: Step | null; child: Run | undefined }) {
+  const e = run.error ?? { code: "UNKNOWN", message: "" };
+  const cause = child?.error;
+  return (
+    <div role="alert" aria-label="Failure" class={"alert failure " + (run.status === "failed" ? "bad" : "warn")}>
+      <p>
+        <strong>
+          <code>{e.code}</code>
+        </strong>{" "}
+        <Stranger text={e.message} line chars={600} />
+      </p>
+      {cause && child && (
+        <p>
+          Its run <RunLink id={child.id} /> failed: <code>{cause.code}</code> <Stranger text={cause.message} line chars={600} />
+        </p>
+      )}
+      <p>{advice(cause && e.code === "CHILD_FAILED" ? cause.code : e.code)}</p>
+      {step && (
+        <p>
+          <a
+            href={href(`runs/${run.id}`, { step: String(step.idx) })}
+            onClick={(ev) => {
+              if (ev.ctrlKey || ev.metaKey || ev.shiftKey) return;
+              ev.preventDefault();
+              setQuery({ step: String(step.idx), tab: null });
+              requestAnimationFrame(() => document.querySelector(".step")?.scrollIntoView({ block: "nearest" }));
+            }}
+          >
+            {`Step ${step.idx}, ${visible(step.name)}`}
+          </a>
+        </p>
+      )}
+    </div>
+  );
+}
+
+function Facts({ run, kids }: { run: Run; kids: Run[] }) {
+  const asked = askedText(run);
+  return (
+    <dl class="facts-grid">
+      <div>
+        <dt>Status</dt>
+        <dd class="run-status">
+          <Status of={run.status} />
+        </dd>
+      </div>
+      <div>
+        <dt>{run.workflow_id && !run.agent_id ? "Workflow" : "Agent"}</dt>
+        <dd>
+          <AgentName run={run} link />
+          {run.agent_version !== null && <span class="dim">{` version ${run.agent_version}`}</span>}
+        </dd>
+      </div>
+      <div>
+        <dt>Origin</dt>
+        <dd>
+          <Origin run={run} />
+        </dd>
+      </div>
+      <div>
+        <dt>{run.started_at ? "Started" : "Accepted"}</dt>
+        <dd>
+          <Time at={run.started_at ?? run.created_at} />
+        </dd>
+      </div>
+      <div>
+        <dt>Duration</dt>
+        <dd>
+          <RunTime run={run} />
+        </dd>
+      </div>
+      <div>
+        <dt>Tokens</dt>
+        <dd>{`${countText(run.tokens_in)} in, ${countText(run.tokens_out)} out`}</dd>
+      </div>
+      <div>
+        <dt>Cost</dt>
+        <dd>
+          <Cost usd={run.cost_usd} />
+        </dd>
+      </div>
+      {run.thread_id && (
+        <div>
+          <dt>Thread</dt>
+          <dd>
+            <a href={href("threads/" + run.thread_id)}>
+              <code>{shortId(run.thread_id)}</code>
+            </a>
+          </dd>
+        </div>
+      )}
+      {run.end_user_id && (
+        <div>
+          <dt>End user</dt>
+          <dd>{hasPage("end-users") ? <a href={href("end-users/" + run.end_user_id)}><code>{shortId(run.end_user_id)}</code></a> : <code>{shortId(run.end_user_id)}</code>}</dd>
+        </div>
+      )}
+      {run.parent_run_id && (
+        <div>
+          <dt>Parent</dt>
+          <dd>
+            <RunLink id={run.parent_run_id} />
+          </dd>
+        </div>
+      )}
+      {kids.length > 0 && (
+        <div class="wide">
+          <dt>Children</dt>
+          <dd class="kids">
+            {kids.slice(0, 12).map((k) => (
+              <span key={k.id}>
+                <RunLink id={k.id} /> <Status of={k.status} />
+              </span>
+            ))}
+            {kids.length > 12 && <span class="dim">{`and ${plural(kids.length - 12, "more", "more")}`}</span>}
+          </dd>
+        </div>
+      )}
+      {asked && (
+        <div class="wide">
+          <dt>Asked</dt>
+          <dd>
+            <Stranger text={asked} chars={600} />
+          </dd>
+        </div>
+      )}
+    </dl>
+  );
+}
+
+const ORIGIN_PAGES: Record<string, string> = { trigger: "triggers", embed_key: "embed", workflow: "runs" };
+
+function Origin({ run }: { run: Run }) {
+  const path = ORIGIN_PAGES[run.origin.kind];
+  const text = statusText(run.origin.kind);
+  return path && run.origin.id && hasPage(path) ? <a href={href(`${path}/${run.origin.id}`)}>{text}</a> : <>{text}</>;
+}
+
+/** withInput reads a run with its input, which the summary leaves out. */
+const withInput = (id: string): Promise<Run> => get<{ run: Run }>(`/v1/runs/${id}`).then((a) => a.run);
+
+function Actions({ run, touch }: { run: Run; touch: () => void }) {
+  const [asking, setAsking] = useState(false);
+  const [copied, setCopied] = useState("");
+  const cancel = useAction();
+  const again = useAction();
+  const copy = useAction();
+  const onCancel = (): void => {
+    setAsking(false);
+    void cancel.run(async (intent) => {
+      await intent.send("POST", `/v1/runs/${run.id}/cancel`);
+      touch();
+    });
+  };
+  const onAgain = (): void =>
+    void again.run(async (intent) => {
+      const { input } = await withInput(run.id);
+      const of = run.agent_id ? `/v1/agents/${run.agent_id}/runs` : `/v1/workflows/${run.workflow_id}/runs`;
+      const made = await intent.send<{ run_id: string }>("POST", of, { input });
+      await navigate(href("runs/" + made.run_id));
+    });
+  const onCopy = (): void =>
+    void copy.run(async () => {
+      const text = callOf(await withInput(run.id), location.origin);
+      await navigator.clipboard.writeText(text);
+      setCopied("Copied");
+      announce("Copied");
+      setTimeout(() => setCopied(""), 1500);
+    });
+  return (
+    <>
+      {!isEnded(run.status) && (
+        <button type="button" disabled={cancel.busy} onClick={() => setAsking(true)}>
+          Cancel run
+        </button>
+      )}
+      <button type="button" disabled={again.busy} onClick={onAgain}>
+        Run again
+      </button>
+      <button type="button" disabled={copy.busy} aria-label="Copy as curl" onClick={onCopy}>
+        {copied || "Copy as curl"}
+      </button>
+      <Copy text={run.id} label="Copy ID" />
+      <Failed act={cancel} />
+      <Failed act={again} />
+      <Failed act={copy} />
+      {asking && (
+        <Confirm title={`Cancel ${runTitle(run.id)}?`} action="Cancel run" onConfirm={onCancel} onClose={() => setAsking(false)}>
+          <p>It stops at once. Its open approvals are cancelled; calls that already ran stay done.</p>
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+/** useSteps reads the steps of child runs whose rows are open. */
+function useSteps(ids: readonly string[]): ReadonlyMap<string, Step[]> {
+  const [read, setRead] = useState<ReadonlyMap<string, Step[]>>(new Map());
+  const wanted = ids.join(" ");
+  useEffect(() => {
+    const life = new AbortController();
+    const load = (id: string): void =>
+      void readRun(id, life.signal, undefined).then(
+        (w) => setRead((was) => new Map(was).set(id, w.steps)),
+        () => undefined, // its own page shows why
+      );
+    const now = wanted.split(" ").filter(Boolean);
+    for (const id of now) load(id);
+    const off = onHint((h) => {
+      if (h.event === "run.changed" && now.includes(String(h.data["id"]))) load(String(h.data["id"]));
+    });
+    return () => {
+      life.abort();
+      off();
+    };
+  }, [wanted]);
+  return read;
+}
+
+function TimelineTab({ run, steps, started, approvals, failed, stream }: { run: Run; steps: Step[]; started: ReadonlyMap<number, Run>; approvals: Approval[]; failed: Step | null; stream: RunStream | null }) {
+  const ended = isEnded(run.status);
+  const [onlyFailed, setOnlyFailed] = useState(false);
+  const [follow, setFollow] = useState(!ended);
+  const [closed, setClosed] = useState(false);
+  const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
+  const asked = query.value.get("step") ?? "";
+  const given = /^\d{1,6}(\.\d{1,6})?$/.test(asked) ? asked : "";
+  const selected = given || (closed || !failed ? "" : String(failed.idx));
+
+  // A link to a step of a child opens the rows above it.
+  useEffect(() => {
+    const parent = given.split(".")[0]!;
+    if (given.includes(".") && !open.has(parent)) setOpen(new Set(open).add(parent));
+  }, [given]);
+
+  const openRuns = [...started].filter(([idx]) => open.has(String(idx))).map(([, r]) => r.id);
+  const below = useSteps(openRuns);
+  const nodes = useMemo<Node<Item>[]>(
+    () =>
+      steps.map((s) => {
+        const child = started.get(s.idx);
+        const kids = child ? below.get(child.id) : undefined;
+        return {
+          key: String(s.idx),
+          item: { label: String(s.idx), step: s, run: run.id },
+          children: (kids ?? []).map((k) => ({ key: `${s.idx}.${k.idx}`, item: { label: `${s.idx}.${k.idx}`, step: k, run: child!.id }, children: [] })),
+        };
+      }),
+    [steps, started, below],
+  );
+  const openable = useMemo(() => new Set([...started.keys()].map(String)), [started]);
+  const rows = useMemo(() => flat(nodes, open, onlyFailed), [nodes, open, onlyFailed]);
+  const at = rows.findIndex((r) => r.key === selected);
+
+  const select = (label: string): void => {
+    setClosed(false);
+    setFollow(false);
+    setQuery({ step: label });
+    // On a phone the region is below what is in view.
+    if (narrow.value) requestAnimationFrame(() => document.querySelector(".step")?.scrollIntoView({ block: "nearest" }));
+  };
+  const move = (by: number): void => {
+    const next = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by))];
+    if (next) select(next.key);
+  };
+  const toFailed = (): void => {
+    const i = nextFailed(rows.map((r) => r.item.step), at);
+    if (i >= 0) select(rows[i]!.key);
+    else announce("No step failed");
+  };
+  useKeys({
+    j: () => move(1),
+    k: () => move(-1),
+    f: toFailed,
+    ...(selected ? { Escape: () => close() } : {}),
+  });
+  const close = (): void => {
+    setClosed(true);
+    setQuery({ step: null });
+  };
+  const toggle = (label: string): void => {
+    const next = new Set(open);
+    if (!next.delete(label)) next.add(label);
+    setOpen(next);
+  };
+  const [parent, sub] = selected.split(".");
+  const step = sub === undefined ? steps.find((s) => String(s.idx) === parent) : below.get(started.get(Number(parent))?.id ?? "")?.find((s) => String(s.idx) === sub);
+  const stepRun = sub === undefined ? run.id : started.get(Number(parent))?.id;
+  const failures = steps.filter(isFailed).length;
+  return (
+    <>
+      {stream && <Live stream={stream} />}
+      <div class="toolbar">
+        <label class="switch">
+          <input type="checkbox" checked={onlyFailed} onChange={(e) => setOnlyFailed(e.currentTarget.checked)} />
+          <span>Only failed</span>
+        </label>
+        <button type="button" class="small" aria-pressed={follow} onClick={() => setFollow(!follow)}>
+          Follow
+        </button>
+        <span class="dim">
+          {plural(steps.length, "step")}
+          {failures > 0 && `, ${failures} failed`}
+        </span>
+      </div>
+      <div class={step ? "run-panes with-step" : "run-panes"}>
+        <Timeline
+          run={run}
+          nodes={nodes}
+          openable={openable}
+          open={open}
+          toggle={toggle}
+          approvals={approvals}
+          selected={selected}
+          select={select}
+          onlyFailed={onlyFailed}
+          follow={follow}
+          unfollow={() => setFollow(false)}
+        />
+        {step && stepRun && <StepRegion key={`${stepRun} ${step.idx}`} run={stepRun} step={step} label={selected} child={sub === undefined ? started.get(step.idx) : undefined} onClose={close} />}
+      </div>
+    </>
+  );
+}
+
+/** Live shows the text that is being written. */
+function Live({ stream }: { stream: RunStream }) {
+  const version = stream.version.value;
+  const e = stream.talk.live();
+  const text = e?.kind === "text" || e?.kind === "thinking" ? e.text : "";
+  const stick = useStick(version, true, () => undefined);
+  if (!e || !text) return null;
+  return (
+    <div class="writing">
+      <span class="dim">{e.kind === "thinking" ? "Thinking" : "Writing"}</span>
+      <div class="writing-text" ref={stick.ref} tabIndex={0} role="group" aria-label="Text so far" aria-busy="true">
+        <LiveText key={e.key} text={text} done={false} />
+      </div>
+    </div>
+  );
+}
+
+function ConversationTab({ run, stream, live }: { run: Run; stream: RunStream | null; live: boolean }) {
+  const [follow, setFollow] = useState(live);
+  const version = stream?.version.value ?? 0;
+  const failure = stream?.failure.value ?? null;
+  const stick = useStick(version, follow, () => setFollow(false));
+  // A summary holds the beginning of a long question only.
+  const cut = typeof run.asked === "string" && isCut(run.asked);
+  const [asked, setAsked] = useState("");
+  useEffect(() => {
+    if (cut) void withInput(run.id).then((r) => setAsked(promptOf(r.input)), () => undefined);
+  }, [run.id]);
+  return (
+    <>
+      <div class="toolbar">
+        <button type="button" class="small" aria-pressed={follow} onClick={() => setFollow(!follow)}>
+          Follow
+        </button>
+      </div>
+      <div class="conversation" ref={stick.ref} onScroll={stick.onScroll} tabIndex={0} role="group" aria-label="Conversation">
+        <Asked text={asked || askedText(run)} who="Asked" />
+        {failure ? <ErrorState problem={failure} retry={() => location.reload()} /> : !stream || version === 0 ? <Loading rows={3} what="Loading the conversation" /> : <TalkView talk={stream.talk} version={version} run={run.id} />}
+      </div>
+    </>
+  );
+}
+
+function JsonTab({ run }: { run: Run }) {
+  const r = useResource<Json>(`${run.id} json`, (signal) => get<Json>(`/v1/runs/${run.id}`, {}, signal));
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) r.touch();
+    first.current = false;
+  }, [run.status]);
+  const value = r.data.value;
+  const error = r.error.value;
+  if (value === undefined) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading what="Loading the run" />;
+  return (
+    <div class="json">
+      <div class="toolbar">
+        <Copy text={() => JSON.stringify(value, null, 2)} />
+      </div>
+      <Tree value={value} label="Run as JSON" />
+    </div>
+  );
+}
+

@@ -1,0 +1,327 @@
+// Settings: API keys and members.
+
+import { useState } from "preact/hooks";
+import { get } from "../../client/api";
+import { can, me } from "../../client/session";
+import type { Page, Role, User } from "../../client/types";
+import { Failed, useAction } from "../../controls/action";
+import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
+import { Select, TextField } from "../../controls/form";
+import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Tabs } from "../../controls/tabs";
+import { Status, Time } from "../../controls/text";
+import { announce } from "../../frame/announce";
+import { NoAccess } from "../../frame/frame";
+import { Heading } from "../../frame/heading";
+import { choice, query, setQuery } from "../../frame/router";
+import { useList, type LiveList } from "../../live/list";
+import { visible } from "../../lib/hostile";
+import { More } from "../../controls/list";
+
+interface Key {
+  id: string;
+  name: string;
+  prefix: string;
+  last_used_at: string | null;
+  revoked_at: string | null;
+  created_at: string;
+}
+
+const TABS = [
+  { id: "keys", name: "API keys" },
+  { id: "members", name: "Members" },
+] as const;
+type TabName = (typeof TABS)[number]["id"];
+
+export default function Settings() {
+  if (query.value.get("tab") === "tenant" && !can("owner")) return <NoAccess role="owner" />;
+  const tab = choice<TabName>("tab", ["keys", "members"], "keys");
+  return (
+    <>
+      <Heading text="Settings" />
+      <Tabs label="Settings" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "keys" ? null : t })}>
+        {tab === "keys" ? <Keys /> : <Members />}
+      </Tabs>
+    </>
+  );
+}
+
+const gone = <T extends { id: string }>(list: LiveList<T>) =>
+  !list.items.value ? list.error.value ? <ErrorState problem={list.error.value} retry={() => void list.reload()} /> : <Loading /> : null;
+
+function Keys() {
+  const list = useList<Key>("keys", {
+    read: (cursor, s) => get<Page<Key>>("/v1/api-keys", { limit: 100, cursor }, s),
+    concerns: (h) => h.event === "resource.changed" && h.data.kind === "api_key" && typeof h.data.id === "string" && h.data.id,
+  });
+  const [making, setMaking] = useState(false);
+  const [secret, setSecret] = useState("");
+  const [revoking, setRevoking] = useState<Key | null>(null);
+  const act = useAction();
+  const create = (
+    <button type="button" class="primary" onClick={() => setMaking(true)}>
+      New API key
+    </button>
+  );
+  const revoke = (k: Key): void => {
+    void act.run(async (i) => {
+      await i.send("DELETE", "/v1/api-keys/" + k.id);
+      setRevoking(null);
+      announce(`${k.name} is revoked`);
+      list.fact(k.id, (x) => ({ ...x, revoked_at: new Date().toISOString() }));
+    });
+  };
+  const items = list.items.value;
+  return (
+    <>
+      <div class="filters">{create}</div>
+      {gone(list)}
+      {items && items.length === 0 && (
+        <Empty title="No API keys yet" action={create}>
+          A back end calls the service with a key.
+        </Empty>
+      )}
+      {list.waiting.value.length > 0 && (
+        <button type="button" class="show-new" onClick={list.show}>
+          {`Show ${list.waiting.value.length} new`}
+        </button>
+      )}
+      {items && items.length > 0 && (
+        <div class="table-wrap">
+          <table class="table" aria-label="API keys">
+            <thead>
+              <tr>
+                <th scope="col">Name</th>
+                <th scope="col">Key</th>
+                <th scope="col">Made</th>
+                <th scope="col">Last used</th>
+                <th scope="col">State</th>
+                <th scope="col">
+                  <span class="sr">Actions</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((k) => (
+                <tr key={k.id} data-id={k.id}>
+                  <th scope="row">
+                    <bdi>{visible(k.name)}</bdi>
+                  </th>
+                  <td>
+                    <code>{k.prefix}…</code>
+                  </td>
+                  <td>
+                    <Time at={k.created_at} inside />
+                  </td>
+                  <td>{k.last_used_at ? <Time at={k.last_used_at} inside /> : "never"}</td>
+                  <td>{k.revoked_at ? <Status of="revoked" /> : <Status of="active" />}</td>
+                  <td>
+                    {!k.revoked_at && (
+                      <button type="button" class="small" onClick={() => setRevoking(k)}>
+                        Revoke
+                      </button>
+                    )}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {list.next.value && <More list={list} />}
+      {making && (
+        <NewKey
+          onClose={() => setMaking(false)}
+          onMade={(s) => {
+            setMaking(false);
+            setSecret(s);
+            list.touch();
+          }}
+        />
+      )}
+      {secret && (
+        <ShownOnce value={secret} label="API key" onClose={() => setSecret("")}>
+          <p>It acts as an admin of this tenant.</p>
+        </ShownOnce>
+      )}
+      {revoking && (
+        <Confirm title={`Revoke ${visible(revoking.name)}?`} action="Revoke" typed={revoking.name} busy={act.busy} onClose={() => setRevoking(null)} onConfirm={() => revoke(revoking)}>
+          <p>Calls with it are refused at once, and its streams end. It cannot be brought back.</p>
+          <Failed act={act} />
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (secret: string) => void }) {
+  const [name, setName] = useState("");
+  const act = useAction();
+  const fields = act.problem?.fields ?? {};
+  return (
+    <Dialog title="New API key" onClose={onClose} dirty={name !== ""}>
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          void act.run(async (i) => onMade((await i.send<{ secret: string }>("POST", "/v1/api-keys", { name: name.trim() })).secret));
+        }}
+      >
+        <Failed act={act} hide={"name" in fields} />
+        <TextField label="Name" value={name} onInput={setName} error={fields["name"]} required hint="For people: what uses it." />
+        <div class="actions">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={act.busy}>
+            Create
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Members() {
+  const list = useList<User>("users", {
+    read: (cursor, s) => get<Page<User>>("/v1/users", { limit: 100, cursor }, s),
+    one: (id, s) => get<User>("/v1/users/" + id, undefined, s).catch(() => null),
+    concerns: (h) => h.event === "resource.changed" && h.data.kind === "user" && typeof h.data.id === "string" && h.data.id,
+  });
+  const [making, setMaking] = useState(false);
+  const [removing, setRemoving] = useState<User | null>(null);
+  const [link, setLink] = useState("");
+  const act = useAction();
+  const mayChange = (u: User): boolean => can("owner") || u.role !== "owner";
+  const mayLink = (u: User): boolean => can("owner") || u.role === "member";
+  const makeLink = (u: User): void => {
+    void act.run(async (i) => setLink((await i.send<{ url: string }>("POST", `/v1/users/${u.id}/login-link`, {})).url));
+  };
+  const remove = (u: User): void => {
+    void act.run(async (i) => {
+      await i.send("DELETE", "/v1/users/" + u.id);
+      setRemoving(null);
+      list.remove(u.id);
+      announce(`${u.email} is removed`);
+    });
+  };
+  const items = list.items.value;
+  return (
+    <>
+      <div class="filters">
+        <button type="button" class="primary" onClick={() => setMaking(true)}>
+          New user
+        </button>
+      </div>
+      {!removing && <Failed act={act} />}
+      {gone(list)}
+      {list.waiting.value.length > 0 && (
+        <button type="button" class="show-new" onClick={list.show}>
+          {`Show ${list.waiting.value.length} new`}
+        </button>
+      )}
+      {items && (
+        <div class="table-wrap">
+          <table class="table" aria-label="Members">
+            <thead>
+              <tr>
+                <th scope="col">E-mail</th>
+                <th scope="col">Name</th>
+                <th scope="col">Role</th>
+                <th scope="col">Since</th>
+                <th scope="col">
+                  <span class="sr">Actions</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((u) => (
+                <tr key={u.id} data-id={u.id}>
+                  <th scope="row">
+                    <bdi>{visible(u.email)}</bdi>
+                    {u.id === me.value?.user?.id && <span class="dim"> (you)</span>}
+                  </th>
+                  <td>
+                    <bdi>{visible(u.name)}</bdi>
+                  </td>
+                  <td>{u.role}</td>
+                  <td>
+                    <Time at={u.created_at} inside />
+                  </td>
+                  <td>
+                    <div class="actions">
+                      {mayLink(u) && (
+                        <button type="button" class="small" disabled={act.busy} onClick={() => makeLink(u)}>
+                          Login link
+                        </button>
+                      )}
+                      {mayChange(u) && u.id !== me.value?.user?.id && (
+                        <button type="button" class="small" onClick={() => setRemoving(u)}>
+                          Delete
+                        </button>
+                      )}
+                    </div>
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {list.next.value && <More list={list} />}
+      {making && (
+        <NewUser
+          onClose={() => setMaking(false)}
+          onMade={() => {
+            setMaking(false);
+            list.touch();
+          }}
+        />
+      )}
+      {removing && (
+        <Confirm title={`Delete ${visible(removing.email)}?`} action="Delete" busy={act.busy} onClose={() => setRemoving(null)} onConfirm={() => remove(removing)}>
+          <p>The person's sessions end at once. Decisions stay in the ledger.</p>
+          <Failed act={act} />
+        </Confirm>
+      )}
+      {link && (
+        <ShownOnce value={link} label="Login link" onClose={() => setLink("")}>
+          <p>Whoever opens it first is signed in as this person. It works once, within 15 minutes.</p>
+        </ShownOnce>
+      )}
+    </>
+  );
+}
+
+function NewUser({ onClose, onMade }: { onClose: () => void; onMade: () => void }) {
+  const [f, setF] = useState({ email: "", name: "", role: "member" as Role, password: "" });
+  const act = useAction();
+  const fields = act.problem?.fields ?? {};
+  const roles: Role[] = can("owner") ? ["member", "admin", "owner"] : ["member", "admin"];
+  return (
+    <Dialog title="New user" onClose={onClose} dirty={f.email !== "" || f.name !== "" || f.password !== ""}>
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          void act.run(async (i) => {
+            await i.send("POST", "/v1/users", { email: f.email.trim(), name: f.name.trim(), role: f.role, ...(f.password ? { password: f.password } : {}) });
+            onMade();
+          });
+        }}
+      >
+        <Failed act={act} hide={Object.keys(fields).length > 0} />
+        <TextField label="E-mail" type="email" value={f.email} onInput={(email) => setF({ ...f, email })} error={fields["email"]} required />
+        <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required />
+        <Select label="Role" value={f.role} onChange={(role) => setF({ ...f, role: role as Role })} choices={roles.map((r) => ({ value: r, label: r }))} error={fields["role"]} />
+        <TextField label="Password" type="password" autocomplete="new-password" value={f.password} onInput={(password) => setF({ ...f, password })} error={fields["password"]} hint="Optional: 12 to 200 characters. Without one the person signs in by a link." />
+        <div class="actions">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={act.busy}>
+            Create
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { asksFirst, byRisk, byTime, effectText, groups, isWaiting, linkName, noEdit, redactedIn, whoText } from "../src/pages/approvals/words.ts";
+
+const now = Date.parse("2026-11-26T12:00:00Z");
+const approval = (more = {}) => ({
+  id: "1", run_id: "r", agent_id: "g", step_idx: 1, status: "pending", risk: "low", assignee_role: "admin", required_approvals: 1, approvals_so_far: 0,
+  requested_action: { tool: "demo.orders.refund", args: { amount: 1 }, schema: null }, reasoning_summary: "", policy: { id: null, name: "", kind: "policy" }, decisions: [],
+  escalated_at: null, expires_at: "2026-11-26T13:30:00Z", created_at: "", decided_at: null, browser_skill_run_id: null, ...more,
+});
+const vote = (principal, action = "approve") => ({ principal, action, feedback: null, edited_args: null, at: "" });
+
+test("names of items", () => {
+  assert.equal(linkName(approval({ risk: "high" }), now), "demo.orders.refund, high risk, 1 h left");
+  assert.equal(linkName(approval({ status: "approved" }), now), "demo.orders.refund, approved");
+  assert.equal(linkName(approval({ requested_action: { tool: "a\u202eb", args: {}, schema: null } }), now), "a[U+202E]b, low risk, 1 h left");
+});
+
+test("what the button tells is no more than is known", () => {
+  const t = (more) => effectText(approval(more), "user:1");
+  const e = (state, waiting_for = 0) => ({ status: "approved", effect: { state, waiting_for, at: null } });
+  assert.equal(t({}), "");
+  assert.equal(t({ required_approvals: 3, approvals_so_far: 1, decisions: [vote("user:1")] }), "Approved, waiting for 2 others");
+  assert.equal(t({ required_approvals: 2, approvals_so_far: 1, decisions: [vote("user:1")] }), "Approved, waiting for 1 other");
+  assert.equal(t({ required_approvals: 2, approvals_so_far: 1, decisions: [vote("user:2")] }), "");
+  assert.equal(t(e("waiting", 3)), "Approved, waiting for 3 others");
+  assert.equal(t(e("running")), "Approved, running");
+  assert.equal(t(e("succeeded")), "Approved, done");
+  assert.match(t(e("failed")), /^Approved, failed: ./);
+  assert.equal(t(e("unknown")), "Approved, outcome unknown");
+  assert.equal(t({ status: "edited" }), "Approved");
+  assert.equal(t({ status: "rejected", effect: { state: "none", waiting_for: 0, at: null } }), "Rejected");
+  assert.match(t({ status: "expired" }), /^Expired/);
+});
+
+test("who waits for whom", () => {
+  assert.ok(isWaiting(approval(), "user:1"));
+  assert.ok(!isWaiting(approval({ decisions: [vote("user:1")] }), "user:1"));
+  assert.ok(!isWaiting(approval({ status: "expired" }), "user:1"));
+  assert.deepEqual(["low", "medium", "high", "critical"].map((risk) => asksFirst(approval({ risk }))), [false, false, true, true]);
+  assert.equal(noEdit(approval()), "");
+  assert.match(noEdit(approval({ requested_action: { tool: "workflow:gate", args: {}, schema: null } })), /gate/);
+  assert.equal(whoText("user:1", { principal: "user:1" }), "You");
+  assert.equal(whoText("user:01a1fe1a-f0b8-76f3-9442-f6225bb3af40", null), "User 5bb3af40");
+});
+
+test("orders and groups", () => {
+  const a = approval({ id: "a", risk: "low", expires_at: "2026-11-26T12:10:00Z" });
+  const b = approval({ id: "b", risk: "critical", expires_at: "2026-11-26T15:00:00Z" });
+  const c = approval({ id: "c", risk: "critical", expires_at: "2026-11-26T14:00:00Z" });
+  assert.deepEqual([a, b, c].sort(byRisk).map((x) => x.id), ["c", "b", "a"]);
+  assert.deepEqual([c, b, a].sort(byTime).map((x) => x.id), ["a", "c", "b"]);
+  assert.deepEqual(groups([a, b, approval({ requested_action: { tool: "x", args: {}, schema: null } })]), [{ tool: "demo.orders.refund", count: 2, risk: "critical" }, { tool: "x", count: 1, risk: "low" }]);
+});
+
+test("what is redacted", () => {
+  assert.deepEqual(redactedIn({ a: "[redacted]", b: [{ c: "[redacted]" }, 1], d: "x" }), [["a"], ["b", 0, "c"]]);
+});
