@@ -99,7 +99,7 @@ export default function Approvals({ id }: PageProps) {
     const all = list.items.peek() ?? [];
     const at = all.findIndex((a) => a.id === from);
     const next = [...all.slice(at + 1), ...all.slice(0, Math.max(0, at))].find((a) => a.id !== from && isWaiting(a, principal));
-    if (next) open(next.id);
+    if (next) open(next.id, true);
   };
   /** here is the item that a key acts on: the focused one, or the open one. */
   const here = (): string => (document.activeElement?.closest("li[data-id]") as HTMLElement | null)?.dataset.id ?? id;
@@ -113,7 +113,7 @@ export default function Approvals({ id }: PageProps) {
   const act = (action: Wanted["action"]) => (): void => {
     const to = here();
     if (!to) return;
-    setWanted({ id: to, action });
+    setWanted({ id: to, action, moved: to !== id });
     if (to !== id) open(to);
   };
   const toggle = (one: string): void => {
