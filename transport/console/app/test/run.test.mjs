@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { advice, answerOf, busy, childrenOf, failedStep, FAILURE_CODES, mergeSteps, newer, nextFailed, promptOf, runDuration, stepName, waits, wholeSpan } from "../src/lib/run.ts";
+import { advice, answerOf, askedText, busy, childrenOf, failedStep, FAILURE_CODES, mergeSteps, newer, nextFailed, promptOf, runDuration, stepName, waits, wholeSpan } from "../src/lib/run.ts";
 import { axis } from "../src/lib/waterfall.ts";
 
 const t0 = Date.parse("2026-11-26T04:00:00Z");
@@ -49,7 +49,7 @@ test("a call that waited for a person folds its waiting", () => {
   const r = run({ status: "succeeded", finished_at: at(hour + 600) });
   const w = waits(approvals, t0 + 2 * hour);
   const a = axis(wholeSpan(r, steps, t0 + 2 * hour), busy(steps, w, t0 + 2 * hour));
-  assert.deepEqual(a.pieces.map((p) => p.folded), [null, "59 min 59 s", null]);
+  assert.deepEqual(a.pieces.map((p) => p.folded), [null, "59 min", null]);
   const pending = waits([{ step_idx: 1, created_at: at(1500), decided_at: null, status: "pending" }], t0 + hour);
   assert.equal(pending[0].to, t0 + hour);
 });
@@ -81,6 +81,9 @@ test("what was asked and answered", () => {
   assert.equal(answerOf({ text: "hi", json: {} }), "hi");
   assert.equal(answerOf({ outputs: {} }), '{\n  "outputs": {}\n}');
   assert.equal(answerOf(null), "");
+  assert.equal(askedText(run({ asked: "hello" })), "hello");
+  assert.equal(askedText(run({ asked: "😀".repeat(200) })), "😀".repeat(200) + "…");
+  assert.equal(askedText(run({ input: { text: "x".repeat(300) } })), "x".repeat(300));
 });
 
 test("how long a run takes", () => {

@@ -81,12 +81,15 @@ export function axis(whole: Span, busy: readonly Span[]): Axis {
   };
   for (const g of folded) {
     plain(g.from);
-    put(g.to, open > 0 ? FOLDED : 1 / folded.length, durationText(g.to - g.from));
+    put(g.to, open > 0 ? FOLDED : 1 / folded.length, roughly(g.to - g.from));
   }
   plain(span.to);
   if (pieces.length > 0) pieces[pieces.length - 1]!.right = 1;
   return { ...span, pieces };
 }
+
+/** roughly writes a length by its largest unit alone: `850 ms`, `4 min`, `10 h`. */
+const roughly = (ms: number): string => durationText(ms).replace(/^(\d+ (?:min|h|d)) .*$/, "$1");
 
 /** place returns where a time is on the axis, from 0 to 1. */
 export function place(a: Axis, at: number): number {

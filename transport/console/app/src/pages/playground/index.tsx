@@ -7,7 +7,7 @@ import { Failed, useAction } from "../../controls/action";
 import { Check, Select } from "../../controls/form";
 import { narrow } from "../../controls/media";
 import { Empty, ErrorState, Loading } from "../../controls/states";
-import { Stranger } from "../../controls/text";
+import { ShortId, Stranger } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, place, setQuery } from "../../frame/router";
 import { brief, visible } from "../../lib/hostile";
@@ -18,7 +18,7 @@ import { useResource } from "../../live/resource";
 import type { PageProps } from "../registry";
 import { Waiting } from "../run/approvals";
 import { Asked, TalkView, useStick } from "../run/conversation";
-import { hasPage, RunLink } from "../run/parts";
+import { Fold, hasPage, RunLink } from "../run/parts";
 import { RunStream, type StreamEvent } from "../run/stream";
 import { Messages, readMessages, type Message, type Thread } from "../thread/messages";
 
@@ -70,7 +70,7 @@ export default function Playground(_: PageProps) {
         </button>
         {q.thread && (
           <a class="to-thread" href={href("threads/" + q.thread)}>
-            Thread
+            Thread <ShortId id={q.thread} />
           </a>
         )}
       </div>
@@ -351,12 +351,17 @@ function Events({ events }: { events: StreamEvent[] }) {
       ) : (
         <div class="events-box" ref={stick.ref} onScroll={stick.onScroll} tabIndex={0} role="group" aria-label="Frames">
           {rows.map((r, i) => (
-            <details key={i} class="event">
-              <summary>
-                <code>{visible(r.type)}</code> {r.n > 1 && <span class="dim">{`× ${r.n}`}</span>}
-              </summary>
-              <Stranger text={r.data} chars={1000} />
-            </details>
+            <Fold
+              key={i}
+              class="event"
+              summary={
+                <>
+                  <code>{visible(r.type)}</code> {r.n > 1 && <span class="dim">{`× ${r.n}`}</span>}
+                </>
+              }
+            >
+              {() => <Stranger text={r.data} chars={1000} />}
+            </Fold>
           ))}
         </div>
       )}

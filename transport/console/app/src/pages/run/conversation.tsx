@@ -8,7 +8,7 @@ import { href } from "../../frame/router";
 import { plural, shortId } from "../../lib/format";
 import { brief, hiddenName, pieces, visible } from "../../lib/hostile";
 import type { Entry, Talk } from "../../lib/talk";
-import { RunLink } from "./parts";
+import { Fold, RunLink } from "./parts";
 
 /** Entries that are drawn; the earlier ones come by a button. */
 const SHOWN = 100;
@@ -82,22 +82,31 @@ function One({ e, run }: { e: Entry; run: string }): VNode {
       );
     case "tool":
       return (
-        <details class={"said tool" + (e.ok === false ? " bad" : "")}>
-          <summary>
-            <span class="what">{visible(e.tool)}</span> <span class="dim">{brief(e.args, 80)}</span> <span class="outcome">{e.ok === null ? "calling…" : e.ok ? "done" : "failed"}</span>
-          </summary>
-          <h3>Arguments</h3>
-          <Stranger text={e.args} />
-          {e.ok !== null && (
+        <Fold
+          key={e.key}
+          class={"said tool" + (e.ok === false ? " bad" : "")}
+          summary={
             <>
-              <h3>Result</h3>
-              <Stranger text={e.output} />
+              <span class="what">{visible(e.tool)}</span> <span class="dim">{brief(e.args, 80)}</span> <span class="outcome">{e.ok === null ? "calling…" : e.ok ? "done" : "failed"}</span>
+            </>
+          }
+        >
+          {() => (
+            <>
+              <h3>Arguments</h3>
+              <Stranger text={e.args} />
+              {e.ok !== null && (
+                <>
+                  <h3>Result</h3>
+                  <Stranger text={e.output} />
+                </>
+              )}
+              <p>
+                <a href={href(`runs/${run}`, { step: String(e.idx) })}>{`Step ${e.idx}`}</a>
+              </p>
             </>
           )}
-          <p>
-            <a href={href(`runs/${run}`, { step: String(e.idx) })}>{`Step ${e.idx}`}</a>
-          </p>
-        </details>
+        </Fold>
       );
     case "found":
       return <p class="said note">{`Found ${plural(e.count, "passage")} in a knowledge base.`}</p>;

@@ -2,10 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { call, get } from "../../client/api";
+import { get } from "../../client/api";
 import type { Approval } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
+import { narrow } from "../../controls/media";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { Copy, Cost, Status, Stranger, Time } from "../../controls/text";
@@ -17,7 +18,7 @@ import { useKeys } from "../../frame/keys";
 import { choice, href, navigate, query, setQuery } from "../../frame/router";
 import { countText, plural, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
-import { parseJson, type Json } from "../../lib/json";
+import type { Json } from "../../lib/json";
 import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, mergeSteps, newer, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
 import type { Node } from "../../lib/waterfall";
 import { onHint } from "../../live/feed";
@@ -131,11 +132,7 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
 
   return (
     <div class="run">
-      <Heading text={runTitle(id)} actions={<Actions run={run} touch={touch} />}>
-        <span class="h1-with">
-          {runTitle(id)} <Status of={run.status} />
-        </span>
-      </Heading>
+      <Heading text={runTitle(id)} actions={<Actions run={run} touch={touch} />} />
       {error}
       {(run.status === "failed" || run.error) && <Failure run={run} step={failed} child={failed ? started.get(failed.idx) : undefined} />}
       <Waiting approvals={approvals} status={run.status} />
@@ -192,6 +189,12 @@ function Facts({ run, kids }: { run: Run; kids: Run[] }) {
   const asked = askedText(run);
   return (
     <dl class="facts-grid">
+      <div>
+        <dt>Status</dt>
+        <dd class="run-status">
+          <Status of={run.status} />
+        </dd>
+      </div>
       <div>
         <dt>{run.workflow_id && !run.agent_id ? "Workflow" : "Agent"}</dt>
         <dd>
@@ -404,6 +407,8 @@ function TimelineTab({ run, steps, started, approvals, failed, stream }: { run: 
     setClosed(false);
     setFollow(false);
     setQuery({ step: label });
+    // On a phone the region is below what is in view.
+    if (narrow.value) requestAnimationFrame(() => document.querySelector(".step")?.scrollIntoView({ block: "nearest" }));
   };
   const move = (by: number): void => {
     const next = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by))];
@@ -513,12 +518,12 @@ function ConversationTab({ run, stream, live }: { run: Run; stream: RunStream | 
 }
 
 function JsonTab({ run }: { run: Run }) {
-  const r = useResource<Json>(`${run.id} json`, async (signal) => {
-    const text = JSON.stringify(await call<unknown>("GET", `/v1/runs/${run.id}`, { signal }));
-    const parsed = parseJson(text);
-    return "value" in parsed ? parsed.value : null;
-  });
-  useEffect(() => r.touch(), [run.status]);
+  const r = useResource<Json>(`${run.id} json`, (signal) => get<Json>(`/v1/runs/${run.id}`, {}, signal));
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) r.touch();
+    first.current = false;
+  }, [run.status]);
   const value = r.data.value;
   const error = r.error.value;
   if (value === undefined) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading what="Loading the run" />;

@@ -1,5 +1,7 @@
 // Pieces that the pages about runs share.
 
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { now } from "../../controls/clock";
 import { Duration, ShortId } from "../../controls/text";
@@ -33,3 +35,14 @@ export const RunLink = ({ id, children }: { id: string; children?: string }) => 
     {children ?? "Run"} <ShortId id={id} />
   </a>
 );
+
+/** Fold shows more on demand: what is inside is drawn only while it is open. */
+export function Fold({ summary, children, class: cls = "", open: first = false }: { summary: ComponentChildren; children: () => ComponentChildren; class?: string; open?: boolean }) {
+  const [open, setOpen] = useState(first);
+  return (
+    <details class={cls} open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
+      <summary>{summary}</summary>
+      {open && children()}
+    </details>
+  );
+}

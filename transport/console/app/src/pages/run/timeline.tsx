@@ -1,6 +1,7 @@
 // The steps of a run on one axis. A row has a fixed height and only rows in view are drawn,
 // so that a run of thousands of steps costs what a screen of them costs.
 
+import { Component, type VNode } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { now } from "../../controls/clock";
 import { narrow } from "../../controls/media";
@@ -93,7 +94,11 @@ export function Timeline(p: Props) {
     was.current = el.scrollTop;
     frame.current ||= requestAnimationFrame(() => {
       frame.current = 0;
-      if (box.current) setView({ top: box.current.scrollTop, height: box.current.clientHeight });
+      if (!box.current) return;
+      // A scroll that brings no other rows into the window draws nothing.
+      const next = { top: box.current.scrollTop, height: box.current.clientHeight };
+      const w = windowOf({ ...next, row, count: rows.length });
+      setView((v) => (v.height === next.height && windowOf({ ...v, row, count: rows.length }).from === w.from ? v : next));
     });
   };
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
@@ -215,7 +220,18 @@ interface RowProps {
   waiting: readonly Waiting[];
 }
 
-function StepRow({ item, depth, open, toggle, index, top, height, selected, stop, select, ax, wide, at, waiting }: RowProps) {
+/** StepRow is drawn again only when something of it changes: a scroll costs the rows that come into view. */
+class StepRow extends Component<RowProps> {
+  override shouldComponentUpdate(next: RowProps): boolean {
+    const now = this.props;
+    return (Object.keys(next) as (keyof RowProps)[]).some((k) => next[k] !== now[k]);
+  }
+  override render(): VNode {
+    return <RowOf {...this.props} />;
+  }
+}
+
+function RowOf({ item, depth, open, toggle, index, top, height, selected, stop, select, ax, wide, at, waiting }: RowProps) {
   const s = item.step;
   const whole = span(s, at);
   const b = bar(ax, whole, wide);

@@ -8,10 +8,11 @@ import { Listing, type Column } from "../../controls/list";
 import { narrow } from "../../controls/media";
 import { Moment } from "../../controls/moment";
 import { Empty } from "../../controls/states";
-import { Cost, Status, Stranger, Time } from "../../controls/text";
+import { Cost, Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, navigate, place } from "../../frame/router";
 import { countText, shortId, statusText } from "../../lib/format";
+import { brief, visible } from "../../lib/hostile";
 import { choice, choices, id as idParam, isDefault, readQuery, text, time, writeQuery, type Values } from "../../lib/query";
 import { askedText, FAILURE_CODES, ORIGINS, RUN_STATUSES, type Run } from "../../lib/run";
 import { useList } from "../../live/list";
@@ -63,7 +64,7 @@ const COLUMNS: readonly Column<Run>[] = [
     ),
   },
   { head: "Agent", cell: (r) => <AgentName run={r} /> },
-  { head: "Asked", cell: (r) => <span class="one-line asked"><Stranger text={askedText(r)} line chars={160} /></span>, wide: true },
+  { head: "Asked", cell: (r) => <bdi class="one-line asked">{brief(askedText(r), 160)}</bdi>, wide: true },
   { head: "Origin", cell: (r) => statusText(r.origin.kind), wide: true },
   { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
   { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
@@ -104,7 +105,7 @@ function RunList() {
         list={list}
         columns={COLUMNS}
         href={(r) => href("runs/" + r.id)}
-        link={(r) => (narrow.value ? <Stranger text={askedText(r) || "Run " + shortId(r.id)} line chars={80} /> : <code>{shortId(r.id)}</code>)}
+        link={(r) => (narrow.value ? <bdi class="one-line">{brief(askedText(r), 80) || "Run " + shortId(r.id)}</bdi> : <code>{shortId(r.id)}</code>)}
         empty={
           plain ? (
             <Empty title="No runs yet" action={hasPage("playground") && <a class="button" href={href("playground")}>Open the playground</a>}>
@@ -127,7 +128,7 @@ function RunList() {
 }
 
 const options = (all: readonly Named[] | undefined, chosen: string) => {
-  const out = (all ?? []).map((a) => ({ value: a.id, label: a.name }));
+  const out = (all ?? []).map((a) => ({ value: a.id, label: visible(a.name) }));
   // One that is archived, or not read yet, stays chosen.
   if (chosen && !out.some((o) => o.value === chosen)) out.push({ value: chosen, label: shortId(chosen) });
   return [{ value: "", label: "All" }, ...out];

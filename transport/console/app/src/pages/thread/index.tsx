@@ -12,7 +12,7 @@ import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
 import { href, navigate } from "../../frame/router";
 import { countText, shortId } from "../../lib/format";
-import { visible } from "../../lib/hostile";
+import { brief, visible } from "../../lib/hostile";
 import { askedText, type Run } from "../../lib/run";
 import { useList } from "../../live/list";
 import { agents } from "../../live/names";
@@ -32,7 +32,7 @@ const COLUMNS: readonly Column<Run>[] = [
       </>
     ),
   },
-  { head: "Asked", cell: (r) => <span class="one-line asked"><Stranger text={askedText(r)} line chars={160} /></span>, wide: true },
+  { head: "Asked", cell: (r) => <bdi class="one-line asked">{brief(askedText(r), 160)}</bdi>, wide: true },
   { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
   { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
   { head: "Tokens", cell: (r) => countText(r.tokens_in + r.tokens_out), num: true, wide: true },
