@@ -509,9 +509,14 @@ func (v *visitor) signedIn(email, path string) *tab {
 	must(v.t, err)
 	q.Header.Set("Content-Type", "application/json")
 	q.Header.Set("X-Forwarded-For", address())
-	res, err := http.DefaultClient.Do(q)
-	must(v.t, err)
-	defer res.Body.Close()
+	var res *http.Response
+	until(v.t, "the sign-in is answered", func() bool {
+		q.Body = io.NopCloser(bytes.NewReader(body))
+		res, err = http.DefaultClient.Do(q)
+		must(v.t, err)
+		res.Body.Close()
+		return res.StatusCode != 503 // passwords are hashed a few at a time
+	})
 	for _, c := range res.Cookies() {
 		must(v.t, v.AddCookies([]playwright.OptionalCookie{{Name: c.Name, Value: c.Value, URL: playwright.String(v.s.url()), HttpOnly: playwright.Bool(true)}}))
 	}
