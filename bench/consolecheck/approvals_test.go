@@ -127,6 +127,7 @@ func TestTheQueue(t *testing.T) {
 		return path[strings.LastIndexByte(path, '/')+1:]
 	}
 	one := opened()
+	must(t, expect.Locator(p.region().GetByRole("button", named0("Approve"))).ToBeEnabled())
 	p.press("r")
 	must(t, p.byRole("dialog", "Reject "+tool).GetByRole("textbox", named0("Reason")).Fill("No receipt."))
 	must(t, p.byRole("dialog", "Reject "+tool).GetByRole("button", named0("Reject")).Click())

@@ -86,8 +86,11 @@ export default function Approvals({ id }: PageProps) {
   const linked = useRef(id);
   const items = list.items.value ?? [];
 
+  // Of one that opens where none was open, the buttons came under no hand.
+  const calm = useRef(id);
   const open = (to: string, focus = false): void => {
     linked.current = "";
+    calm.current = id ? "" : to;
     openPath(to ? "approvals/" + to : "approvals", id !== "" || to === "");
     if (focus) focusItem(to);
   };
@@ -208,7 +211,7 @@ export default function Approvals({ id }: PageProps) {
             agentName={nameOf}
             wanted={wanted?.id === id ? wanted : null}
             onWanted={() => setWanted(null)}
-            first={linked.current === id}
+            first={calm.current === id}
             onMissing={() => setMissing(id)}
             onClose={() => {
               open("");
