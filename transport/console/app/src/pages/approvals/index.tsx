@@ -114,7 +114,9 @@ export default function Approvals({ id }: PageProps) {
     focusItem(to.id);
   };
   const act = (action: Wanted["action"]) => (): void => {
-    const to = here();
+    // The focus may still be on an item that was decided just now: the open one is meant.
+    const on = items.find((a) => a.id === here());
+    const to = id && on && !isWaiting(on, principal) ? id : here();
     if (!to) return;
     setWanted({ id: to, action, moved: to !== id });
     if (to !== id) open(to);
