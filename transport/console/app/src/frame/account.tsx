@@ -45,6 +45,11 @@ export function Account({ open, setOpen }: { open: Open; setOpen: (o: Open) => v
     setOpen("");
     button.current?.focus();
   };
+  /** A dialog gives the focus back to what had it: the button, as the menu is gone by then. */
+  const leadTo = (to: Open): void => {
+    button.current?.focus();
+    setOpen(to);
+  };
   const keys = (e: KeyboardEvent): void => {
     const all = [...menu.current!.querySelectorAll<HTMLElement>("[role^=menuitem]")];
     const at = all.indexOf(document.activeElement as HTMLElement);
@@ -86,10 +91,10 @@ export function Account({ open, setOpen }: { open: Open; setOpen: (o: Open) => v
             {radio("UTC", "utc", times.value, (v) => (times.value = v))}
           </div>
           <div role="presentation">
-            <button type="button" role="menuitem" tabIndex={-1} onClick={() => setOpen("shortcuts")}>
+            <button type="button" role="menuitem" tabIndex={-1} onClick={() => leadTo("shortcuts")}>
               Keyboard shortcuts
             </button>
-            <button type="button" role="menuitem" tabIndex={-1} onClick={() => setOpen("password")}>
+            <button type="button" role="menuitem" tabIndex={-1} onClick={() => leadTo("password")}>
               Change password
             </button>
             <button
@@ -107,8 +112,8 @@ export function Account({ open, setOpen }: { open: Open; setOpen: (o: Open) => v
           <Failed act={out} />
         </div>
       )}
-      {open === "shortcuts" && <Shortcuts onClose={close} />}
-      {open === "password" && <Password onClose={close} />}
+      {open === "shortcuts" && <Shortcuts onClose={() => setOpen("")} />}
+      {open === "password" && <Password onClose={() => setOpen("")} />}
     </div>
   );
 }

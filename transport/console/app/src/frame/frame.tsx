@@ -69,6 +69,15 @@ function PageView({ page, id }: { page: PageDef; id: string }) {
   useEffect(() => {
     if (!loaded.has(page.path)) load();
   }, [page.path]);
+  useEffect(() => {
+    // For the first steps of Home.
+    if (page.path === "runs" && id)
+      try {
+        localStorage.setItem("svc.did-run", "1");
+      } catch {
+        /* storage is closed */
+      }
+  }, [page.path, id]);
   if (Page) return <Page id={id} />;
   if (failure)
     return (

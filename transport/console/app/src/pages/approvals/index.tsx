@@ -86,8 +86,11 @@ export default function Approvals({ id }: PageProps) {
   const linked = useRef(id);
   const items = list.items.value ?? [];
 
+  // Of one that opens where none was open, the buttons came under no hand.
+  const calm = useRef(id);
   const open = (to: string, focus = false): void => {
     linked.current = "";
+    calm.current = id ? "" : to;
     openPath(to ? "approvals/" + to : "approvals", id !== "" || to === "");
     if (focus) focusItem(to);
   };
@@ -99,7 +102,7 @@ export default function Approvals({ id }: PageProps) {
     const all = list.items.peek() ?? [];
     const at = all.findIndex((a) => a.id === from);
     const next = [...all.slice(at + 1), ...all.slice(0, Math.max(0, at))].find((a) => a.id !== from && isWaiting(a, principal));
-    if (next) open(next.id);
+    if (next) open(next.id, true);
   };
   /** here is the item that a key acts on: the focused one, or the open one. */
   const here = (): string => (document.activeElement?.closest("li[data-id]") as HTMLElement | null)?.dataset.id ?? id;
@@ -111,9 +114,11 @@ export default function Approvals({ id }: PageProps) {
     focusItem(to.id);
   };
   const act = (action: Wanted["action"]) => (): void => {
-    const to = here();
+    // The focus may still be on an item that was decided just now: the open one is meant.
+    const on = items.find((a) => a.id === here());
+    const to = id && on && !isWaiting(on, principal) ? id : here();
     if (!to) return;
-    setWanted({ id: to, action });
+    setWanted({ id: to, action, moved: to !== id });
     if (to !== id) open(to);
   };
   const toggle = (one: string): void => {
@@ -208,7 +213,7 @@ export default function Approvals({ id }: PageProps) {
             agentName={nameOf}
             wanted={wanted?.id === id ? wanted : null}
             onWanted={() => setWanted(null)}
-            first={linked.current === id}
+            first={calm.current === id}
             onMissing={() => setMissing(id)}
             onClose={() => {
               open("");

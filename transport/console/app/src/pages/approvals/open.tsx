@@ -25,6 +25,8 @@ import { asksFirst, didText, effectText, isWaiting, noEdit, toolOf, voteOf, whoT
 export interface Wanted {
   id: string;
   action: Action;
+  /** Whether the key opened the item: it was focused and another one was open. */
+  moved: boolean;
 }
 
 /** Buttons are off so long after another item came under them. */
@@ -129,8 +131,8 @@ function Item({ a, agentName, wanted, onWanted, first, onClose, onDecided, fact,
         throw e;
       }
     });
-  const press = (action: Action): void => {
-    if (!waits || cannot || !settled || act.busy) return;
+  const press = (action: Action, meant = false): void => {
+    if (!waits || cannot || (!settled && !meant) || act.busy) return;
     act.clear();
     if (action === "edit" && why) announce(why);
     else if (action === "approve" && !asksFirst(a)) void decide(act, "approve");
@@ -138,15 +140,11 @@ function Item({ a, agentName, wanted, onWanted, first, onClose, onDecided, fact,
   };
   useEffect(() => {
     if (!wanted) return;
-    if (!settled) {
-      // A key on a focused item means that item; it is under the buttons from now on.
-      const t = setTimeout(() => setSettled(true), 0);
-      return () => clearTimeout(t);
-    }
     onWanted();
-    press(wanted.action);
-    return undefined;
-  }, [wanted, settled]);
+    // A key on a focused item means that item. One that comes just after another item opened by
+    // itself may have been meant for the one before.
+    if (settled || wanted.moved) press(wanted.action, true);
+  }, [wanted]);
 
   const buttons = waits && mayDecide && (
     <div class="decide actions">

@@ -79,7 +79,7 @@ function Counters({ o }: { o: Overview }) {
   const ended = (status: string): string | null => (exists("runs") ? href("runs", { status, from: since }) : null);
   return (
     <ul class="counters" aria-label="Now">
-      <Counter label="waiting for you" value={o.approvals.mine} to={href("approvals")} note={o.approvals.next_expires_at ? <>next expires <Time at={o.approvals.next_expires_at} /></> : null} />
+      <Counter label="waiting for you" value={o.approvals.mine} to={href("approvals")} note={o.approvals.mine > 0 && o.approvals.next_expires_at ? <>next expires <Time at={o.approvals.next_expires_at} /></> : null} />
       <Counter label="running" value={o.runs.running} to={runs("running")} note={o.runs.queued > 0 ? `${countText(o.runs.queued)} queued` : null} />
       <Counter label="waiting for approval" value={o.runs.waiting_approval} to={runs("waiting_approval")} />
       <Counter label="succeeded in 24 h" value={o.runs.succeeded_24h} to={ended("succeeded")} />
@@ -148,7 +148,7 @@ function FirstSteps({ o }: { o: Overview }) {
         get<{ items: { status: string }[] }>("/v1/approvals", { limit: 25 }, s),
         can("admin") ? get<{ items: unknown[] }>("/v1/webhooks", { limit: 1 }, s) : Promise.resolve({ items: [] }),
       ]);
-      return { talked: runs.items.length > 0, decided: approvals.items.some((a) => !["pending", "expired", "cancelled"].includes(a.status)), opened: sessionDid("run"), webhook: hooks.items.length > 0 };
+      return { talked: runs.items.length > 0, decided: approvals.items.some((a) => !["pending", "expired", "cancelled"].includes(a.status)), opened: did("run"), webhook: hooks.items.length > 0 };
     },
     (h) => h.event === "approval.changed" || h.event === "resource.changed",
   ).data.value;
@@ -186,7 +186,7 @@ function FirstSteps({ o }: { o: Overview }) {
 }
 
 /** Whether this browser has opened a page of a kind: only the person's own steps count. */
-function sessionDid(what: string): boolean {
+function did(what: string): boolean {
   try {
     return localStorage.getItem("svc.did-" + what) === "1";
   } catch {
