@@ -72,8 +72,8 @@ func until(t *testing.T, ctx context.Context, frames <-chan fed, what string, fi
 // counts it. A resource is in the feed, and the feed ends with its key.
 func TestFeedOverviewAndStats(t *testing.T) {
 	t.Parallel()
-	ctx := within(t, 30*time.Second)
 	c := sharedNode(t).tenant("feed")
+	ctx := within(t, 30*time.Second)
 	agent := c.publish(t, "Fed", simulatedModel)
 	var key struct{ ID, Secret string }
 	c.ask(t, ctx, 201, "POST", "/v1/api-keys", object{"name": "feed"}, &key)
