@@ -38,7 +38,7 @@ func loadSettings() settings {
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		loginCommand(), logoutCommand(), agentsCommand(), workflowsCommand(), knowledgeCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
-		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(),
+		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(), embedKeysCommand(), endUsersCommand(), findCommand(), toolsCommand(), statusCommand(),
 	}
 }
 
