@@ -366,7 +366,8 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		POST/v1/attachments GET/v1/attachments/{id} GET/v1/attachments/{id}/content
 		GET/v1/threads POST/v1/threads GET/v1/threads/{id} DELETE/v1/threads/{id}
 		GET/v1/threads/{id}/messages POST/v1/threads/{id}/messages
-		GET/v1/runs GET/v1/runs/{id} GET/v1/runs/{id}/events POST/v1/runs/{id}/cancel
+		GET/v1/runs GET/v1/runs/{id} GET/v1/runs/{id}/events POST/v1/runs/{id}/cancel GET/v1/runs/{id}/steps/{idx}
+		GET/v1/search GET/v1/tools GET/v1/embed-keys/{id}/denied-origins POST/v1/users/{id}/login-link
 		GET/v1/runs/{id}/artifacts GET/v1/runs/{id}/artifacts/{artifactId}
 		GET/v1/approvals GET/v1/approvals/{id} POST/v1/approvals/{id}/decision POST/v1/approvals/bulk-decision
 		GET/v1/mcp-servers POST/v1/mcp-servers GET/v1/mcp-servers/{id} PATCH/v1/mcp-servers/{id} DELETE/v1/mcp-servers/{id} POST/v1/mcp-servers/{id}/test

@@ -18,7 +18,7 @@ func TestBodies(t *testing.T) {
 		Output: json.RawMessage(`{"text":"<Done> & dusted.", "json":{ "n" : 1.50 }}`), TokensIn: 12, TokensOut: 34, CostUSD: 0.00125, FinishedAt: at.UTC()}
 	failed := completed
 	failed.ThreadID, failed.Status, failed.Output, failed.Code, failed.Message = nil, "cancelled", nil, "CANCELLED", "The run was cancelled."
-	asked := Approval{ApprovalID: "01940000-0000-7000-8000-000000000002", RunID: completed.RunID, Tool: "orders.refund", Risk: "high", AssigneeRole: "admin",
+	asked := Approval{ApprovalID: "01940000-0000-7000-8000-000000000002", RunID: completed.RunID, Tool: "orders.refund", Risk: "high", AssigneeRole: "admin", URL: "https://agents.example.com/console/approvals/01940000-0000-7000-8000-000000000002",
 		ExpiresAt: at.UTC().Add(time.Hour)}
 	raised := asked
 	raised.AssigneeRole = "owner"

@@ -87,11 +87,14 @@ func approvalsCommand() *cobra.Command {
 }
 
 func approvalsListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list approvals, newest first", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "ls", Short: "list approvals", Args: cobra.NoArgs}
 	status := cmd.Flags().String("status", "pending", "only approvals of this status, or all")
 	run := cmd.Flags().String("run", "", "only approvals of this run, by its id")
 	agent := agentFlag(cmd, "approvals")
 	risk := cmd.Flags().String("risk", "", "only approvals of this risk: low, medium, high or critical")
+	tool := cmd.Flags().String("tool", "", "only approvals of this tool, by its qualified name")
+	mine := cmd.Flags().Bool("mine", false, "only approvals that wait for your decision")
+	sort := cmd.Flags().String("sort", "", "created (newest first), risk (highest first) or expires (soonest first)")
 	most := cmd.Flags().Int("limit", 100, "how many at most")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()
@@ -99,6 +102,14 @@ func approvalsListCommand() *cobra.Command {
 			return err
 		}
 		q := url.Values{}
+		for param, text := range map[string]string{"tool": *tool, "sort": *sort} {
+			if text != "" {
+				q.Set(param, text)
+			}
+		}
+		if *mine {
+			q.Set("mine", "true")
+		}
 		if *status != "all" {
 			q.Set("status", *status)
 		}

@@ -38,7 +38,7 @@ func loadSettings() settings {
 func Commands(teach Teacher) []*cobra.Command {
 	return []*cobra.Command{
 		loginCommand(), logoutCommand(), agentsCommand(), workflowsCommand(), knowledgeCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
-		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(teach), embedKeysCommand(), endUsersCommand(), statusCommand(), tailCommand(),
+		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), skillsCommand(teach), embedKeysCommand(), endUsersCommand(), findCommand(), toolsCommand(), statusCommand(), tailCommand(),
 	}
 }
 

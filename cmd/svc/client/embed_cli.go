@@ -69,7 +69,7 @@ func (k *embedKeyShown) origins() string {
 func embedKeysCommand() *cobra.Command {
 	cmd := cli.Group("embed-keys", "keys with which chat widgets on your pages talk to an agent")
 	cmd.Long = idHelp
-	cmd.AddCommand(embedKeysListCommand(), embedKeysGetCommand(), embedKeysCreateCommand(), embedKeysUpdateCommand(),
+	cmd.AddCommand(deniedOriginsCommand(), embedKeysListCommand(), embedKeysGetCommand(), embedKeysCreateCommand(), embedKeysUpdateCommand(),
 		embedKeysRotateCommand(), embedKeysSecretCommand(), embedKeysRevokeCommand())
 	return cmd
 }

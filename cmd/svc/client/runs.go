@@ -42,7 +42,10 @@ func runsCommand() *cobra.Command {
 
 func runsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list runs, newest first", Args: cobra.NoArgs}
-	status := cmd.Flags().String("status", "", "only runs of this status")
+	status := cmd.Flags().StringSlice("status", nil, "only runs of these statuses")
+	origin := cmd.Flags().String("origin", "", "only runs that this kind of thing started: api_key, user, trigger, embed_key or workflow")
+	code := cmd.Flags().String("code", "", "only runs that ended with this error code")
+	since := cmd.Flags().String("since", "", "only runs created at or after a time (RFC 3339), or not longer ago than a duration, as 24h")
 	agent := agentFlag(cmd, "runs")
 	workflow := cmd.Flags().String("workflow", "", "only runs of this workflow, by its slug or id")
 	if err := cmd.RegisterFlagCompletionFunc("workflow", completes(workflowKind, -1)); err != nil {
@@ -52,8 +55,20 @@ func runsListCommand() *cobra.Command {
 	most := limitFlag(cmd, 25)
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		q := url.Values{}
-		if *status != "" {
-			q.Set("status", *status)
+		for _, s := range *status {
+			q.Add("status", s)
+		}
+		for param, text := range map[string]string{"origin": *origin, "code": *code} {
+			if text != "" {
+				q.Set(param, text)
+			}
+		}
+		if *since != "" {
+			at, err := timeOf(*since, time.Now())
+			if err != nil {
+				return err
+			}
+			q.Set("since", at.UTC().Format(time.RFC3339))
 		}
 		for _, by := range []struct {
 			kind
@@ -75,6 +90,18 @@ func runsListCommand() *cobra.Command {
 		return listRuns(cmd, q, *most)
 	})
 	return cmd
+}
+
+// timeOf reads a time, or how long ago it was.
+func timeOf(text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, cli.WrongUse(errors.New("--since: must be a time as 2026-03-02T09:00:00Z, or a duration as 24h"))
+	}
+	return at, nil
 }
 
 // listRuns prints the runs that a query finds.
