@@ -59,15 +59,10 @@ FROM webhooks w CROSS JOIN LATERAL (
 ) f
 WHERE w.tenant_id = $1 AND w.enabled AND w.expires_at IS NULL AND f.n > 0 ORDER BY f.n DESC, w.id LIMIT 20
 
--- Tool servers whose last exchange failed. The columns of their health come with a later
--- migration than those of the figures: as JSON they may be absent.
+-- Tool servers whose last exchange failed.
 -- name: attention_servers
-SELECT s.id, s.name AS title, 1::bigint AS count, s.at AS since
-FROM (
-  SELECT m.id, m.name, (h.health->>'health_at')::timestamptz AS at
-  FROM mcp_servers m CROSS JOIN LATERAL (SELECT to_jsonb(m) AS health OFFSET 0) h
-  WHERE m.tenant_id = $1 AND m.enabled AND h.health->>'health_ok' = 'false'
-) s WHERE s.at IS NOT NULL ORDER BY s.at DESC, s.id LIMIT 20
+SELECT id, name AS title, 1::bigint AS count, health_at AS since FROM mcp_servers
+WHERE tenant_id = $1 AND enabled AND NOT health_ok AND health_at IS NOT NULL ORDER BY health_at DESC, id LIMIT 20
 
 -- name: attention_sources
 SELECT id, name AS title, 1::bigint AS count, updated_at AS since FROM knowledge_sources
