@@ -16,7 +16,7 @@ type State struct {
 	Run    id.RunID
 	Agent  *id.AgentID // nil: a step of a workflow asks
 	Asked  time.Time   // when it was opened
-	Tool   string // its qualified name
+	Tool   string      // its qualified name
 	// SkillRun is the run of a browser skill on which it decides; nil: there is none.
 	SkillRun *id.SkillRunID
 	Risk     lifecycle.Risk
