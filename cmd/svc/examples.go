@@ -94,6 +94,7 @@ var examples = map[string][]string{
 	"svc runs cancel":               {"svc runs cancel 82fafa9c"},
 	"svc serve":                     {"svc serve", "SVC_ADDR=0.0.0.0:8080 SVC_DATABASE_URL=postgres://... svc serve"},
 	"svc status":                    {"svc status"},
+	"svc tail":                      {"svc tail", "svc tail --topics approvals"},
 	"svc tenant":                    {"svc tenant ls"},
 	"svc tenant ls":                 {"svc tenant ls"},
 	"svc skills":                    {"svc skills ls"},

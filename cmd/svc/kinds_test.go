@@ -34,6 +34,9 @@ var notSealed = map[string]string{
 	"kb_documents.sha256":        "a hash",
 	"kb_chunks.terms":            "how often the words of a text occur that the same row holds in plain",
 	"kb_chunks.vector":           "an embedding of that text",
+	"stats.duration":             "how many runs took how long",
+	"stats.first_token":          "the same of first texts",
+	"stats.decision":             "the same of decisions",
 	"canary.value":               "sealed, and moved with the columns (rewrapCanary)",
 }
 

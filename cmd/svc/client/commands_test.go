@@ -268,7 +268,11 @@ func TestEmptyListsSaySo(t *testing.T) {
 		if filter == "" {
 			return
 		}
-		if out, _, code := svc(t, nil, append(args, "--"+filter, "x")...); code != 0 || !strings.HasSuffix(out, " fit these filters\n") {
+		value := "x"
+		if filter == "since" {
+			value = "24h"
+		}
+		if out, _, code := svc(t, nil, append(args, "--"+filter, value)...); code != 0 || !strings.HasSuffix(out, " fit these filters\n") {
 			t.Errorf("%s --%s: code %d %q", group, filter, code, out)
 		}
 	})
