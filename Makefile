@@ -53,7 +53,8 @@ fuzz-short: ## each fuzz target 5,000 times
 crash-short: ## the part of make crash that CI runs: kills at the boundaries of runs, threads, triggers, syncs, browser skills and of the journal
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 15m -run 'TestCrashAtEveryFailpoint/any_number|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
 
-crash: ## kill -9 at every commit boundary and at random under load, against a real server process
+crash: ## kill -9 at every commit boundary and at random under load, outages and floods, against a real server process
+	$(GO) test -count=1 -parallel 4 -timeout 25m -run "$$(cat .ci/cruel)" ./cmd/svc/blackbox
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 25m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
