@@ -59,7 +59,7 @@ func TestOddResults(t *testing.T) {
 			if row.check == nil && heard != row.hears || row.check != nil && !row.check(heard) {
 				t.Errorf("the model gets %.300q, want %q", heard, row.hears)
 			}
-			if out := string(r.Steps[1].Output); r.shape() != "llm:succeeded tool:succeeded llm:succeeded" || !json.Valid([]byte(out)) || row.output != "" && out != row.output || len(out) > 70<<10 {
+			if out := string(r.Steps[1].Output); r.shape() != "llm:succeeded tool:succeeded llm:succeeded" || !json.Valid([]byte(out)) || row.output != "" && out != row.output || len(out) > 260<<10 {
 				t.Errorf("%s, output %.300s, want %s", r.shape(), out, row.output)
 			}
 			for _, f := range frames {
