@@ -261,13 +261,25 @@ func (t *tunnel) mark(asked bool) {
 	t.mu.Unlock()
 }
 
-// records reads the framing of what a site sends in a tunnel, to tell an answer from what TLS and
-// HTTP/2 send besides: alerts, acknowledgements, windows.
+// records reads the framing of what one side sends in a tunnel, to tell requests and answers from what
+// TLS and HTTP/2 send besides: handshakes, alerts, acknowledgements, windows.
 type records struct {
 	begun bool
 	plain bool // it is not TLS
 	head  []byte
 	skip  int // bytes of the current record that are to come
+	data  int // bytes of records of application data
+}
+
+// mostHandshake is the length of what Chromium sends as application data before a request: the end of
+// the handshake of TLS 1.3, and an alert if it refuses the certificate. A first request is longer.
+const mostHandshake = 100
+
+// request reports whether the next bytes may belong to a request. Until one was sent, a connection that is cut
+// has lost none.
+func (r *records) request(b []byte) bool {
+	r.answer(b)
+	return r.plain || r.data > mostHandshake
 }
 
 // leastAnswer is the length of a TLS record from which on it may be the head of an answer. A head
@@ -293,7 +305,10 @@ func (r *records) answer(b []byte) bool {
 		r.head, b = append(r.head, b[:n]...), b[n:]
 		if len(r.head) == 5 {
 			r.skip = int(r.head[3])<<8 | int(r.head[4])
-			found = found || r.head[0] == 23 && r.skip >= leastAnswer // application data
+			if r.head[0] == 23 { // application data
+				r.data += r.skip
+				found = found || r.skip >= leastAnswer
+			}
 			r.head = r.head[:0]
 		}
 	}
@@ -336,10 +351,13 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	up.Go(func() {
 		defer close(t.left)
 		buf := make([]byte, 32<<10)
+		var records records
 		for {
 			n, err := rw.Read(buf) // what the server has read already comes first
 			if n > 0 {
-				t.mark(true)
+				if records.request(buf[:n]) {
+					t.mark(true)
+				}
 				if _, err := site.Write(buf[:n]); err != nil {
 					return
 				}
