@@ -102,7 +102,6 @@ type taught struct {
 	changed chan struct{}
 	timer   *time.Timer
 	until   time.Time // the longest that it lives
-	used    bool
 }
 
 type picture struct {

@@ -159,7 +159,6 @@ func TestSkillsShow(t *testing.T) {
 // lesson is what showOnce shows: it signs in, types an order and sends it.
 type lesson struct {
 	rec    skill.Recording
-	values json.RawMessage
 	closed *bool
 }
 
