@@ -154,7 +154,6 @@ func TestOverview(t *testing.T) {
 	w.exec(`INSERT INTO runs (tenant_id, id, status, error_code, agent_id, agent_version, input, origin_kind, origin_id, created_at, finished_at)
 		VALUES ($1, $2, 'failed', 'INTERNAL', $3, 1, '"hi"', 'trigger', $4, now(), now())`, w.a.tenant, id.NewAnywhere(), w.a.agent, w.a.hook)
 	w.tally(lifecycle.TallyUndelivered, now, nil, 0)
-	w.exec(`ALTER TABLE mcp_servers ADD COLUMN IF NOT EXISTS health_ok boolean, ADD COLUMN IF NOT EXISTS health_at timestamptz`)
 	w.exec(`UPDATE mcp_servers SET health_ok = false, health_at = now() WHERE tenant_id = $1`, w.a.tenant)
 	o = w.overview("")
 	got := kindsOf(o)
