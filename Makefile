@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash-short crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short long crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up
 test: ## format, vet, house, unit and integration tests with the race detector
 	@bash .ci/test
 
-check: ## what CI checks beside it: black-box tests, browser skills, staticcheck, kill -9, foreign SDKs, verifiers and servers, real browsers (make crash and make storm kill more)
+check: ## what CI checks beside it: black-box tests, browser skills, staticcheck, foreign SDKs, verifiers and servers, real browsers (make crash and make storm kill more)
 	@bash .ci/check
 
 race: ## all tests with the race detector
@@ -39,6 +39,7 @@ race: ## all tests with the race detector
 
 lint: ## vet and staticcheck
 	$(GO) vet $(PKGS)
+	cd bench && $(GO) vet $(PKGS)
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags storm $(PKGS)
 
 fmt: ## format the code
@@ -50,11 +51,10 @@ fmt-check:
 fuzz-short: ## each fuzz target 5,000 times
 	@bash .ci/fuzz 5000x
 
-crash-short: ## the part of make crash that CI runs: kills at the boundaries of threads, triggers, syncs, browser skills and of the journal
-	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 15m -run 'TestKilledAtEachPoint|TestTheNthHitKills' ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
+long: ## what CI leaves out for its half hour, a test a line in .ci/long: outages, floods, drains, kills under load, what starts many servers
+	$(GO) test -count=1 -parallel 4 -timeout 40m -run "^($$(paste -sd'|' .ci/long))$$" ./cmd/svc/blackbox ./actors/stream ./cluster/membership ./persistence/journal ./persistence/pgtest ./persistence/private ./persistence/store
 
-crash: ## kill -9 at every commit boundary and at random under load, outages and floods, against a real server process
-	$(GO) test -count=1 -parallel 4 -timeout 25m -run "$$(cat .ci/cruel)" ./cmd/svc/blackbox
+crash: long ## kill -9 at every commit boundary and at random under load, against a real server process; and make long
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 25m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)

@@ -570,7 +570,7 @@ func TestTheOperatorGuideIsComplete(t *testing.T) {
 	}
 }
 
-// What docs/architecture.md says is tested names tests that are there.
+// What docs/architecture.md says is tested, and what .ci/long leaves out of CI, names tests that are there.
 func TestTheTestsThatAreNamedExist(t *testing.T) {
 	b, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
@@ -592,6 +592,15 @@ func TestTheTestsThatAreNamedExist(t *testing.T) {
 	}
 	if len(named) < 40 {
 		t.Errorf("only %d tests are named: the check is void", len(named))
+	}
+	long, err := os.ReadFile(".ci/long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.Lines(string(long)) {
+		if !slices.Contains(declared, strings.TrimSpace(name)) {
+			t.Errorf(".ci/long names %q, which is no test", name)
+		}
 	}
 }
 
