@@ -460,3 +460,24 @@ func TestTheTourOfRuns(t *testing.T) {
 		})
 	}
 }
+
+// An answer is read as Markdown, also while it is written; a link shows its host, and what cannot be seen is visible.
+func TestAnAnswerIsMarkdown(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	text := "# Two things\n\n- **first** and `code`\n- [the shop](https://shop.example/a)\n\n| Order | Sum |\n|---|--:|\n| 1001 | 12.50 |\n\nHidden: \u202eend <b>no</b>"
+	run := shared.run(t, agent, "/say "+text)
+	shared.reaches(t, run, "succeeded")
+	p := visit(t, shared, look{}).signedIn(shared.person(t, "member"), "/console/runs/"+run+"?tab=conversation")
+	said := p.Locator(".said.assistant .marked")
+	must(t, expect.Locator(said.Locator("strong").First()).ToHaveText("Two things"))
+	must(t, expect.Locator(said.Locator("li")).ToHaveCount(2))
+	link := said.GetByRole("link", playwright.LocatorGetByRoleOptions{Name: "the shop"})
+	must(t, expect.Locator(link).ToHaveAttribute("rel", "noopener noreferrer nofollow"))
+	must(t, expect.Locator(said).ToContainText("(shop.example)"))
+	must(t, expect.Locator(said.Locator("td.end")).ToHaveText("12.50"))
+	must(t, expect.Locator(said).ToContainText("U+202E"))
+	must(t, expect.Locator(said).ToContainText("<b>no</b>"))
+	p.accessible("an answer in Markdown")
+	p.picture("console-markdown")
+}

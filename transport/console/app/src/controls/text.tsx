@@ -60,21 +60,28 @@ export function Copy({ text, label = "Copy", class: cls = "" }: { text: string |
   );
 }
 
+/** Plain is a text with what cannot be seen made visible. */
+export const Plain = ({ text, line = false }: { text: string; line?: boolean }) => (
+  <>
+    {pieces(text, line).map((p, i) =>
+      p.hidden ? (
+        <mark key={i} class="hidden-char" title={p.text.startsWith("U+") ? hiddenName(String.fromCodePoint(parseInt(p.text.slice(2), 16))) : ""}>
+          {p.text}
+        </mark>
+      ) : (
+        p.text
+      ),
+    )}
+  </>
+);
+
 /** Stranger shows a text of a model, tool or visitor: plain, with what cannot be seen made visible, long ones folded. */
 export function Stranger({ text, line = false, chars = line ? 300 : 2000 }: { text: string; line?: boolean; chars?: number }) {
   const [limit, setLimit] = useState(chars);
   const { head, rest } = fold(text, limit, line ? 4 : Math.max(20, Math.floor(limit / 50)));
   return (
     <bdi class={line ? "stranger" : "stranger lines"}>
-      {pieces(head, line).map((p, i) =>
-        p.hidden ? (
-          <mark key={i} class="hidden-char" title={p.text.startsWith("U+") ? hiddenName(String.fromCodePoint(parseInt(p.text.slice(2), 16))) : ""}>
-            {p.text}
-          </mark>
-        ) : (
-          p.text
-        ),
-      )}
+      <Plain text={head} line={line} />
       {rest > 0 && (
         <button type="button" class="link fold" onClick={() => setLimit(limit + 65_536)}>
           {`Show ${Math.min(rest, 65_536).toLocaleString("en")} more characters`}

@@ -36,21 +36,8 @@ type TabName = (typeof TABS)[number]["id"];
 
 const approvalOf = (h: Hint): string | false => (h.event === "approval.changed" && typeof h.data.id === "string" ? h.data.id : false);
 
-/** A page of decided approvals is looked for among so many pages of all. */
-const LOOK = 5;
-
-/** readDecided reads on until it has decided approvals: the API knows no filter for them. */
-async function readDecided(q: Record<string, string>, cursor: string | null, signal: AbortSignal): Promise<Page<Approval>> {
-  const items: Approval[] = [];
-  let next = cursor;
-  for (let i = 0; i < LOOK; i++) {
-    const page: Page<Approval> = await get<Page<Approval>>("/v1/approvals", { ...q, limit: 100, cursor: next }, signal);
-    items.push(...page.items.filter((a) => a.status !== "pending"));
-    next = page.next_cursor;
-    if (!next || items.length >= 50) break;
-  }
-  return { items, next_cursor: next };
-}
+/** Statuses of approvals that wait for nobody. */
+const DECIDED = ["approved", "edited", "rejected", "responded", "expired", "cancelled"];
 
 export default function Approvals({ id }: PageProps) {
   const tab = choice<TabName>("tab", ["waiting", "decided"], "waiting");
@@ -64,7 +51,7 @@ export default function Approvals({ id }: PageProps) {
   const list = useList<Approval>(key, {
     read: (cursor, signal) => {
       const q: Record<string, string> = { ...(risk && { risk }), ...(agent && { agent_id: agent }), ...(tool && { tool }) };
-      if (tab === "decided") return readDecided(q, cursor, signal);
+      if (tab === "decided") return get<Page<Approval>>("/v1/approvals", { ...q, status: DECIDED, limit: 100, cursor }, signal);
       return get<Page<Approval>>("/v1/approvals", { ...q, status: "pending", mine: true, sort, limit: 100, cursor }, signal);
     },
     one: (one, signal) =>

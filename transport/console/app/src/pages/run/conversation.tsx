@@ -3,12 +3,16 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Marked } from "../../controls/marked";
 import { Status, Stranger } from "../../controls/text";
 import { href } from "../../frame/router";
 import { plural, shortId } from "../../lib/format";
 import { brief, hiddenName, pieces, visible } from "../../lib/hostile";
 import type { Entry, Talk } from "../../lib/talk";
 import { Fold, RunLink } from "./parts";
+
+/** Up to so many characters an answer is read as Markdown while it grows. */
+const MARKED = 32_768;
 
 /** Entries that are drawn; the earlier ones come by a button. */
 const SHOWN = 100;
@@ -70,7 +74,8 @@ function One({ e, run }: { e: Entry; run: string }): VNode {
     case "text":
       return (
         <div class="said assistant">
-          <LiveText text={e.text} done={e.done} />
+          {/* A very long answer that still grows is read whole only once. */}
+          {e.done || e.text.length <= MARKED ? <Marked text={e.text} live={!e.done} /> : <LiveText text={e.text} done={false} />}
         </div>
       );
     case "thinking":

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { Marked } from "../../controls/marked";
 import { Stranger, Time } from "../../controls/text";
 import { bytesText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
@@ -63,7 +64,7 @@ export function OneMessage({ m, extra }: { m: Message; extra?: ComponentChildren
           </>
         )}
       </span>
-      {m.content && <Stranger text={m.content} chars={8000} />}
+      {m.content && (m.role === "assistant" ? <Marked text={m.content} /> : <Stranger text={m.content} chars={8000} />)}
       {m.attachments.length > 0 && (
         <ul class="attached">
           {m.attachments.map((a) => (
