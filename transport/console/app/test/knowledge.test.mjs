@@ -41,8 +41,8 @@ test("why a text was found", () => {
   assert.deepEqual([1, 2, 3, 4, 11, 12, 13, 21, 22, 101, 111].map(ordinal), ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "101st", "111th"]);
   assert.deepEqual(seenBy("group:a:b"), { word: "group", of: "a:b" });
   assert.deepEqual(seenBy("end_user:u1"), { word: "end user", of: "u1" });
-  assert.deepEqual(seenBy("public"), { word: "public", of: "" });
-  assert.deepEqual(seenBy(null), { word: "no ACL", of: "" });
+  assert.deepEqual(seenBy("public"), { word: "everybody, as public", of: "" });
+  assert.deepEqual(seenBy(null), { word: "everybody, without an ACL", of: "" });
 });
 
 test("groups come from anything", () => {

@@ -158,7 +158,8 @@ export function whyText(w: Why): string {
 
 /** seenBy names the entry of the ACL that lets a search see the document: a word, then what it is of. */
 export function seenBy(principal: string | null): { word: string; of: string } {
-  if (principal === null) return { word: "no ACL", of: "" };
+  if (principal === null) return { word: "everybody, without an ACL", of: "" };
+  if (principal === "public") return { word: "everybody, as public", of: "" };
   const at = principal.indexOf(":");
   if (at < 0) return { word: principal, of: "" };
   return { word: principal.slice(0, at).replace(/_/g, " "), of: principal.slice(at + 1) };

@@ -86,9 +86,9 @@ export function Acl({ path, id }: { path: string; id: string }) {
     <section class="kb-acl" aria-label="Who may find it">
       <h3>Who may find it</h3>
       <p class="dim">{audience(items)}</p>
-      <ul class="chips" aria-label="Entries">
+      <ul class="kb-chips" aria-label="Entries">
         {items.map((e, i) => (
-          <li key={i} class="chip">
+          <li key={i} class="kb-chip">
             <span class="dim">{e.principal === "group" ? "group" : e.principal === "end_user" ? "end user" : ""}</span> <bdi>{text(e)}</bdi>
             {admin && (
               <button type="button" class="ghost-button small" aria-label={`Remove ${text(e)}`} onClick={() => setDraft(items.filter((_, at) => at !== i))}>

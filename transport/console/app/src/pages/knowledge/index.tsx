@@ -11,7 +11,7 @@ import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { href, navigate } from "../../frame/router";
+import { dirty, href, navigate } from "../../frame/router";
 import { useList } from "../../live/list";
 import { brief, visible } from "../../lib/hostile";
 import type { PageProps } from "../registry";
@@ -46,7 +46,6 @@ function List() {
           { head: "Name", cell: () => null },
           { head: "Description", cell: (b) => <bdi>{brief(b.description, 120)}</bdi>, wide: true },
           { head: "Searches", cell: (b) => (b.embedding ? "by words and meaning" : "by words") },
-          { head: "Embedding", cell: (b) => (b.embedding ? <bdi>{visible(`${b.embedding.provider}, ${b.embedding.model}`)}</bdi> : "–"), wide: true },
           { head: "Changed", cell: (b) => <Time at={b.updated_at} inside /> },
         ]}
         empty={
@@ -74,6 +73,7 @@ function New({ onClose }: { onClose: () => void }) {
         ...(description.trim() ? { description: description.trim() } : {}),
         ...(embedding.on ? { embedding: { provider: embedding.provider.trim(), model: embedding.model.trim() } } : {}),
       });
+      dirty.clear();
       onClose();
       setTimeout(() => void navigate(href("knowledge/" + made.id)));
     });
