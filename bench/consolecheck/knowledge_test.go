@@ -191,6 +191,7 @@ func TestKnowledgeDocuments(t *testing.T) {
 	must(t, p.box("Overlap tokens").Fill("20"))
 	must(t, p.button("Save").Click())
 	must(t, again.GetByRole("button", named0("Save")).Click())
+	gone(t, again)
 	must(t, expect.Locator(p.button("Save")).ToBeDisabled())
 	must(t, p.button("Delete").Click())
 	must(t, p.byRole("alertdialog", "Delete "+name+"?").GetByRole("button", named0("Delete")).Click())
