@@ -47,7 +47,7 @@ export function Access({ skill: k, grants, again }: { skill: Skill; grants: Gran
           No agent may call it before it is granted.
         </Empty>
       ) : (
-        <div class="table-wrap">
+        <div class="table-wrap" tabIndex={0} role="group" aria-label="Grants, scrolls sideways">
           <table class="table" aria-label="Grants">
             <thead>
               <tr>

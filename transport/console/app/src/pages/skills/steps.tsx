@@ -1,6 +1,7 @@
 // What a skill does: its steps with their selectors, its parameters, and what must hold after it.
 
 import type { ComponentChildren } from "preact";
+import { narrow } from "../../controls/media";
 import { Stranger } from "../../controls/text";
 import { plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
@@ -57,8 +58,25 @@ export function Selectors({ of }: { of: Locator | null | undefined }) {
 }
 
 function StepTable({ name, steps, commit, shots }: { name: string; steps: readonly SkillStep[]; commit?: string | undefined; shots: ReturnType<typeof shotsOf> }) {
+  if (narrow.value)
+    return (
+      <ol class="recorded-steps" aria-label={name}>
+        {steps.map((s, i) => (
+          <li key={s.id} data-id={s.id} class={s.id === commit ? "commit" : ""}>
+            <div class="recorded-head">
+              <span class="dim num">{i + 1}</span>
+              <StepWords s={s} />
+              {s.phase === "auth" && <span class="tag">sign-in</span>}
+              {s.id === commit && <span class="tag strong">commit point</span>}
+            </div>
+            {s.target && <Selectors of={s.target} />}
+            {shots.has(s.id) && <Shot of={shots.get(s.id)!.key} label={`step ${i + 1}`} />}
+          </li>
+        ))}
+      </ol>
+    );
   return (
-    <div class="table-wrap">
+    <div class="table-wrap" tabIndex={0} role="group" aria-label={name + ", scrolls sideways"}>
       <table class="table skill-steps" aria-label={name}>
         <thead>
           <tr>
@@ -92,7 +110,7 @@ function StepTable({ name, steps, commit, shots }: { name: string; steps: readon
 export function Params({ params }: { params: readonly Param[] }) {
   if (params.length === 0) return <p class="dim">It takes no parameters.</p>;
   return (
-    <div class="table-wrap">
+    <div class="table-wrap" tabIndex={0} role="group" aria-label="Parameters, scrolls sideways">
       <table class="table" aria-label="Parameters">
         <thead>
           <tr>
