@@ -227,7 +227,7 @@ func TestRecordingASkill(t *testing.T) {
 	must(t, p.box("Element").Fill("#send"))
 	must(t, form.GetByRole("button", named0("Do it")).Click())
 	must(t, expect.Locator(steps.Nth(2)).ToContainText("commit point"))
-	_, err = p.Evaluate("scrollTo(0, 0)")
+	_, err := p.Evaluate("scrollTo(0, 0)")
 	must(t, err)
 	p.picture("console-recorder-light")
 	p.accessible("a recording")
