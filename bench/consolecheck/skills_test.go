@@ -170,11 +170,6 @@ func TestRecordingASkill(t *testing.T) {
 	d := newDesk(t)
 	v := visit(t, shared, look{width: 1360, height: 900})
 	p := v.signedIn(shared.person(t, "admin"), "/console/skills")
-	t.Cleanup(func() {
-		if t.Failed() {
-			p.picture("fail-rec")
-		}
-	})
 	must(t, p.button("New browser skill").First().Click())
 	must(t, p.box("Start URL").Fill("ftp://nothing.example"))
 	must(t, p.button("Record").Click())
@@ -201,7 +196,7 @@ func TestRecordingASkill(t *testing.T) {
 	// The form of the desk is laid out from the top left: its field is about there.
 	at(140, 148)
 	must(t, expect.Locator(steps).ToHaveCount(1))
-	must(t, stage.PressSequentially("1002x"))
+	must(t, stage.PressSequentially("1002x")) // the keyboard's Type of this library presses no keys
 	p.press("Backspace")
 	must(t, expect.Locator(steps.First()).ToContainText("1002"))
 	must(t, expect.Locator(steps).ToHaveCount(1))
