@@ -1,0 +1,138 @@
+// Who may find a document.
+
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../../client/api";
+import { can } from "../../client/session";
+import { Failed, useAction } from "../../controls/action";
+import { Select, TextField } from "../../controls/form";
+import { ErrorState, Loading } from "../../controls/states";
+import { announce } from "../../frame/announce";
+import { dirty as dirtyForms } from "../../frame/router";
+import { useResource } from "../../live/resource";
+import { shortId } from "../../lib/format";
+import { brief, visible } from "../../lib/hostile";
+import { audience, sameEntry, type AclEntry } from "../../lib/knowledge";
+import { findEndUser, personName, type EndUser } from "./people";
+
+const KINDS = [
+  { value: "group", label: "Group" },
+  { value: "end_user", label: "End user" },
+  { value: "public", label: "Public" },
+] as const;
+
+export function Acl({ path, id }: { path: string; id: string }) {
+  const r = useResource<{ items: AclEntry[] }>(path, (s) => get(path + "/acls", undefined, s), (h) => h.event === "resource.changed" && h.data.id === id);
+  const [draft, setDraft] = useState<AclEntry[] | null>(null);
+  const [kind, setKind] = useState<AclEntry["principal"]>("group");
+  const [typed, setTyped] = useState("");
+  const [fault, setFault] = useState("");
+  const [names, setNames] = useState<Record<string, string>>({});
+  const act = useAction();
+  const find = useAction();
+  const admin = can("admin");
+  const saved = r.data.value?.items;
+  const items = draft ?? saved;
+  useEffect(() => {
+    if (!draft) return;
+    const mark = {};
+    dirtyForms.add(mark);
+    return () => {
+      dirtyForms.delete(mark);
+    };
+  }, [draft !== null]);
+  // The names of end users, which the ACL holds by their ids.
+  const unknown = (items ?? []).filter((e) => e.principal === "end_user" && e.id && !(e.id in names)).map((e) => e.id!);
+  useEffect(() => {
+    const life = new AbortController();
+    for (const u of unknown.slice(0, 20))
+      get<EndUser>("/v1/end-users/" + u, undefined, life.signal).then(
+        (p) => setNames((n) => ({ ...n, [u]: personName(p) })),
+        () => undefined,
+      );
+    return () => life.abort();
+  }, [unknown.slice(0, 20).join()]);
+  if (!items) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading rows={2} />;
+  const add = (e: AclEntry): void => {
+    setTyped("");
+    setFault("");
+    if (!items.some((o) => sameEntry(o, e))) setDraft([...items, e]);
+  };
+  const enter = (): void => {
+    const text = typed.trim();
+    if (kind === "public") add({ principal: "public" });
+    else if (!text) setFault("is required");
+    else if (kind === "group") add({ principal: "group", name: text });
+    else
+      void find.run(async () => {
+        const u = await findEndUser(text);
+        if (!u) {
+          setFault("There is no such end user.");
+          return;
+        }
+        setNames((n) => ({ ...n, [u.id]: personName(u) }));
+        add({ principal: "end_user", id: u.id });
+      });
+  };
+  const save = (): void => {
+    void act.run(async (i) => {
+      const now = await i.send<{ items: AclEntry[] }>("PUT", path + "/acls", { items });
+      r.fact(() => now);
+      setDraft(null);
+      announce("Saved");
+    });
+  };
+  const text = (e: AclEntry): string => (e.principal === "public" ? "Public: everybody" : e.principal === "group" ? visible(e.name ?? "") : brief(names[e.id ?? ""] ?? "…" + shortId(e.id ?? ""), 80));
+  return (
+    <section class="kb-acl" aria-label="Who may find it">
+      <h3>Who may find it</h3>
+      <p class="dim">{audience(items)}</p>
+      <ul class="kb-chips" aria-label="Entries">
+        {items.map((e, i) => (
+          <li key={i} class="kb-chip">
+            <span class="dim">{e.principal === "group" ? "group" : e.principal === "end_user" ? "end user" : ""}</span> <bdi>{text(e)}</bdi>
+            {admin && (
+              <button type="button" class="ghost-button small" aria-label={`Remove ${text(e)}`} onClick={() => setDraft(items.filter((_, at) => at !== i))}>
+                ×
+              </button>
+            )}
+          </li>
+        ))}
+      </ul>
+      {admin && (
+        <form
+          class="filters kb-add"
+          onSubmit={(e) => {
+            e.preventDefault();
+            enter();
+          }}
+        >
+          <Select
+            label="Who"
+            value={kind}
+            onChange={(v) => {
+              setKind(v as AclEntry["principal"]);
+              setFault("");
+            }}
+            choices={KINDS}
+          />
+          {kind !== "public" && <TextField label={kind === "group" ? "Group name" : "End user"} value={typed} onInput={setTyped} error={fault || undefined} placeholder={kind === "group" ? "staff" : "external id"} />}
+          <button type="submit" disabled={find.busy}>
+            Add
+          </button>
+        </form>
+      )}
+      <Failed act={find} />
+      <Failed act={act} />
+      {draft && (
+        <div class="actions">
+          <button type="button" class="primary" disabled={act.busy} onClick={save}>
+            Save access
+          </button>
+          <button type="button" onClick={() => setDraft(null)}>
+            Undo
+          </button>
+        </div>
+      )}
+    </section>
+  );
+}
