@@ -3,7 +3,7 @@
 // this list does not exist: it is neither in the navigation nor in the search.
 
 import type { ComponentType } from "preact";
-import { Activity, Bot, House, ScrollText, Settings, Webhook, Inbox, MessagesSquare, Zap } from "lucide";
+import { Activity, Bot, House, ScrollText, Settings, Webhook, Inbox, MessagesSquare, Workflow, Zap } from "lucide";
 import type { IconNode } from "../controls/icon";
 import type { Role } from "../client/types";
 
@@ -33,6 +33,7 @@ export const pages: readonly PageDef[] = [
   { path: "playground", name: "Playground", role: "member", icon: MessagesSquare, items: false, key: "p", load: () => import("./playground") },
   { path: "runs", name: "Runs", role: "member", icon: Activity, items: true, key: "r", load: () => import("./runs") },
   { path: "agents", name: "Agents", role: "member", icon: Bot, items: true, load: () => import("./agents") },
+  { path: "workflows", name: "Workflows", role: "member", icon: Workflow, items: true, load: () => import("./workflows") },
   { path: "triggers", name: "Triggers", role: "admin", icon: Zap, items: true, load: () => import("./triggers") },
   { path: "webhooks", name: "Webhooks", role: "admin", icon: Webhook, items: true, load: () => import("./webhooks") },
   { path: "audit", name: "Audit", role: "admin", icon: ScrollText, items: false, load: () => import("./audit") },

@@ -5,6 +5,7 @@ import { get } from "../../client/api";
 import type { Page } from "../../client/types";
 import { ShownOnce } from "../../controls/dialog";
 import { Listing } from "../../controls/list";
+import { narrow } from "../../controls/media";
 import { Empty } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
@@ -62,8 +63,8 @@ function List() {
                 "called as a hook"
               ),
           },
-          { head: "Last fired", cell: (t) => (t.last_fired_at ? <Time at={t.last_fired_at} inside /> : "never") },
-          { head: "Next", cell: (t) => (t.next_fire_at ? <Time at={t.next_fire_at} inside /> : "–") },
+          { head: "Last fired", cell: (t) => (t.last_fired_at ? <Time at={t.last_fired_at} inside /> : "never"), wide: true },
+          { head: "Next", cell: (t) => (t.next_fire_at ? <Time at={t.next_fire_at} inside /> : narrow.value ? null : "–") },
         ]}
         empty={
           <Empty title="No triggers yet" action={create}>
