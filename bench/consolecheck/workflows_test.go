@@ -16,7 +16,7 @@ func complaints(agent string) object {
 		"nodes": []object{
 			{"id": "classify", "type": "agent", "agent_id": agent, "input": object{"text": "{{input.text}}"}},
 			{"id": "big", "type": "condition", "expression": "double(input.amount) > 50.0"},
-			{"id": "approve", "type": "gate", "title": "Pay back {{input.amount}}?", "risk": "high"},
+			{"id": "approve", "type": "gate", "title": "Pay back {{input.amount}}?", "risk": "high", "approver_role": "member"},
 			{"id": "small", "type": "set", "values": object{"decided": "by rule"}},
 			{"id": "pay", "type": "set", "values": object{"paid": "{{input.amount}}"}},
 			{"id": "thank", "type": "agent", "agent_id": agent, "input": object{"text": "Thank them."}},

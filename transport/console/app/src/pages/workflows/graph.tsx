@@ -15,7 +15,7 @@ const STATES: Record<NodeState, IconNode> = { idle: CircleDashed, running: Loade
 
 const NODE = { width: 190, height: 62 };
 const EDGE = 18; // around the drawing
-const LEAST = 0.55; // a smaller text is not legible: then the picture scrolls
+const LEAST = 0.72; // a smaller text is not legible: then the picture scrolls
 
 export interface GraphProps {
   flow: Flow;
@@ -82,6 +82,14 @@ export function Graph({ flow, agentName, states, selected, onSelect, tall = 560 
 
   const by = new Map(flow.nodes.map((n) => [n.id, n]));
   const stop = by.has(selected) ? selected : (drawing.order[0] ?? "");
+  // What is larger than its box begins at the open node, or at the first one.
+  useLayoutEffect(() => {
+    const at = drawing.nodes.get(stop);
+    const el = box.current!;
+    if (!at || !room) return;
+    el.scrollLeft = (at.x + EDGE + NODE.width / 2) * zoom - (down || selected ? el.clientWidth / 2 : NODE.width);
+    el.scrollTop = (at.y + EDGE + NODE.height / 2) * zoom - (down ? NODE.height : el.clientHeight / 2);
+  }, [drawing, room > 0]);
   const step = (e: KeyboardEvent): void => {
     const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[e.key] as [number, number] | undefined;
     const from = (e.target as HTMLElement).dataset["node"];
@@ -94,16 +102,17 @@ export function Graph({ flow, agentName, states, selected, onSelect, tall = 560 
     <div class="graph">
       <div class="graph-tools">
         {states ? <Legend states={states} /> : <span class="dim">{flow.nodes.length > 1 ? "Arrow keys go from node to node." : ""}</span>}
-        <span class="grow" />
-        <button type="button" class="small" aria-label="Zoom out" disabled={zoom <= 0.3} onClick={() => zoomTo(zoom - 0.15)}>
-          −
-        </button>
-        <button type="button" class="small" aria-label="Fit" onClick={() => setChosen(null)}>
-          {`${Math.round(zoom * 100)} %`}
-        </button>
-        <button type="button" class="small" aria-label="Zoom in" disabled={zoom >= 2} onClick={() => zoomTo(zoom + 0.15)}>
-          +
-        </button>
+        <span class="graph-zoom">
+          <button type="button" class="small" aria-label="Zoom out" disabled={zoom <= 0.3} onClick={() => zoomTo(zoom - 0.15)}>
+            −
+          </button>
+          <button type="button" class="small" aria-label="Fit" onClick={() => setChosen(null)}>
+            {`${Math.round(zoom * 100)} %`}
+          </button>
+          <button type="button" class="small" aria-label="Zoom in" disabled={zoom >= 2} onClick={() => zoomTo(zoom + 0.15)}>
+            +
+          </button>
+        </span>
       </div>
       <div class="graph-box" ref={box} role="group" aria-label="Graph" style={{ maxHeight: tall + "px" }} onPointerDown={grab} onPointerMove={move} onPointerUp={drop} onPointerCancel={drop} onKeyDown={step}>
         <div class="graph-size" style={{ width: width * zoom + "px", height: height * zoom + "px" }}>

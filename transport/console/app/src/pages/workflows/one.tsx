@@ -392,6 +392,7 @@ function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun |
           <strong>{visible(node) || "A node"}</strong> waits for a person: <a href={href("approvals/" + a.id)}>{`${visible(a.requested_action.tool)}, ${a.risk} risk`}</a>
         </p>
       ))}
+      {run.status === "waiting_approval" && waits.length === 0 && on.known && <p class="waits">It waits for a person whose role is above yours.</p>}
       {error}
     </section>
   );

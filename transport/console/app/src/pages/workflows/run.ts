@@ -39,6 +39,8 @@ export interface OnRun {
   states: ReadonlyMap<string, NodeState>;
   /** Pending approvals by node. */
   approvals: ReadonlyMap<string, Approval>;
+  /** Whether the approvals were read since the run began to wait. */
+  known: boolean;
   children: ReadonlyMap<string, Run>;
 }
 
@@ -83,6 +85,7 @@ export function useOnRun(id: string, nodes: readonly FlowNode[]): { on: OnRun | 
     approvals.touch();
   }, [id, status]);
   const waiting = approvals.data.value ?? EMPTY;
+  const settled = approvals.data.value !== undefined && !approvals.loading.value;
   const kids = children.data.value ?? NO_RUNS;
   const on = useMemo<OnRun | null>(() => {
     if (!whole) return null;
@@ -94,9 +97,10 @@ export function useOnRun(id: string, nodes: readonly FlowNode[]): { on: OnRun | 
       steps,
       states: statesOf(nodes, whole.run, whole.steps, frames),
       approvals: new Map(waiting.filter((a) => a.status === "pending" && !ended).map((a) => [name.get(a.step_idx) ?? "", a])),
+      known: settled,
       children: new Map([...started].map(([idx, run]) => [name.get(idx) ?? "", run])),
     };
-  }, [whole, frames, nodes, waiting, kids, ended]);
+  }, [whole, frames, nodes, waiting, settled, kids, ended]);
   return { on: on && on.run.id === id ? on : null, error: r.error.value, reload: () => void r.reload() };
 }
 
