@@ -73,7 +73,7 @@ func TestAWorkflowFromTheConsole(t *testing.T) {
 	gone(t, problems)
 	must(t, p.button("Save draft").Click())
 	contains(t, problems, `definition.nodes[1].risk`)
-	p.picture("console-workflow-editor-light")
+	p.picture("console-workflows-editor-light")
 	p.accessible("a definition with a problem")
 	must(t, problems.GetByRole("button").Click())
 	chosen, err := box.Evaluate("e => e.value.slice(e.selectionStart, e.selectionEnd)", nil)
@@ -139,7 +139,7 @@ func TestATestRunLightsUp(t *testing.T) {
 	bar := p.GetByRole("region", playwright.PageGetByRoleOptions{Name: regexp.MustCompile("^Run ")})
 	link := bar.GetByRole("link", named0("workflow:gate, high risk"))
 	visible(t, link)
-	p.picture("console-workflow-waiting-light")
+	p.picture("console-workflows-light")
 	p.accessible("a run that waits")
 
 	// By the keyboard: from node to node, and into one.
@@ -164,7 +164,6 @@ func TestATestRunLightsUp(t *testing.T) {
 	visible(t, p.node("thank, agent, succeeded"))
 	contains(t, bar, "succeeded")
 	gone(t, link)
-	p.picture("console-workflow-light")
 	must(t, p.byRole("tab", "Table").Click())
 	row := p.byRole("table", "Nodes").Locator(`[data-id=small]`)
 	contains(t, row, "skipped")
@@ -213,11 +212,10 @@ func TestWorkflowsAreQuiet(t *testing.T) {
 			gone(t, p.Locator("main img"))
 			p.accessible("a failed run in " + name)
 			wide(t, p)
-			p.picture("console-workflow-failed-" + name)
 			p.goTo("/console/workflows/" + good + "?run=" + waits.RunID)
 			visible(t, p.node("approve, gate, waiting"))
 			p.accessible("a run that waits in " + name)
-			p.picture("console-workflow-waiting-" + name)
+			p.picture("console-workflows-" + name)
 			for _, tab := range []string{"table", "definition", "versions", "runs"} {
 				p.goTo("/console/workflows/" + id + "?tab=" + tab)
 				visible(t, p.byRole("tab", strings.ToUpper(tab[:1])+tab[1:]))
@@ -227,7 +225,6 @@ func TestWorkflowsAreQuiet(t *testing.T) {
 			}
 			p.goTo("/console/workflows/" + id + "?tab=definition")
 			must(t, expect.Locator(p.box("Definition")).ToHaveAttribute("readonly", ""))
-			p.picture("console-workflow-definition-" + name)
 		})
 	}
 }
@@ -267,7 +264,6 @@ func TestALargeWorkflow(t *testing.T) {
 	}
 	must(t, expect.Locator(p.button("Zoom out")).ToBeDisabled())
 	must(t, p.button("Fit").Click())
-	p.picture("console-workflow-large-light")
 	count, err := p.Evaluate("document.querySelectorAll('*').length")
 	must(t, err)
 	if n := count.(int); n > 6000 {

@@ -56,7 +56,6 @@ export function OneTrigger({ id }: { id: string }) {
       const made = await i.send<{ run_id: string }>("POST", path + "/fire", input === undefined ? {} : { input });
       setAsking("");
       setFired(made.run_id);
-      announce(`Run ${shortId(made.run_id)} started`);
     });
   };
   const toggle = (): void => {

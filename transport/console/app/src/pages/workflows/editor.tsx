@@ -168,7 +168,8 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
               agentName={agentName}
               states={null}
               selected=""
-              tall={420}
+              tall={480}
+              down
               onSelect={(id) => {
                 const i = value === undefined ? -1 : indexOf(value, id);
                 if (i >= 0) go({ path: `definition.nodes[${i}]`, message: "" });

@@ -26,12 +26,13 @@ export interface GraphProps {
   onSelect: (id: string) => void;
   /** Pixels that it may take from top to bottom. */
   tall?: number;
+  /** Drawn from top to bottom, as on phones. */
+  down?: boolean;
 }
 
-export function Graph({ flow, agentName, states, selected, onSelect, tall = 560 }: GraphProps) {
-  const down = narrow.value;
+export function Graph({ flow, agentName, states, selected, onSelect, tall = 560, down = narrow.value }: GraphProps) {
   const drawing = useMemo(() => {
-    const look: Look = { node: NODE, gap: down ? 34 : 46, space: down ? 18 : 22, labelled: down ? 18 : 70, down };
+    const look: Look = { node: NODE, gap: down ? 34 : 46, space: down ? 18 : 22, labelled: down ? 18 : 40, down };
     return layout(flow.nodes.map((n) => n.id), flow.edges.map((e) => ({ from: e.from, to: e.to, label: e.when !== "" })), look);
   }, [flow, down]);
   const width = drawing.width + 2 * EDGE;
@@ -89,7 +90,7 @@ export function Graph({ flow, agentName, states, selected, onSelect, tall = 560 
     if (!at || !room) return;
     el.scrollLeft = (at.x + EDGE + NODE.width / 2) * zoom - (down || selected ? el.clientWidth / 2 : NODE.width);
     el.scrollTop = (at.y + EDGE + NODE.height / 2) * zoom - (down ? NODE.height : el.clientHeight / 2);
-  }, [drawing, room > 0]);
+  }, [drawing, room > 0, chosen === null]);
   const step = (e: KeyboardEvent): void => {
     const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[e.key] as [number, number] | undefined;
     const from = (e.target as HTMLElement).dataset["node"];
