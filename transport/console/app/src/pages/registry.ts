@@ -3,7 +3,7 @@
 // this list does not exist: it is neither in the navigation nor in the search.
 
 import type { ComponentType } from "preact";
-import { Activity, BookOpen, Bot, House, ScrollText, Settings, Webhook, Inbox, MessagesSquare, MousePointerClick } from "lucide";
+import { Activity, BookOpen, Bot, House, Inbox, MessagesSquare, MousePointerClick, ScrollText, Settings, Webhook, Workflow, Zap } from "lucide";
 import type { IconNode } from "../controls/icon";
 import type { Role } from "../client/types";
 
@@ -32,11 +32,13 @@ export const pages: readonly PageDef[] = [
   { path: "approvals", name: "Approvals", role: "member", icon: Inbox, items: true, key: "a", load: () => import("./approvals") },
   { path: "playground", name: "Playground", role: "member", icon: MessagesSquare, items: false, key: "p", load: () => import("./playground") },
   { path: "runs", name: "Runs", role: "member", icon: Activity, items: true, key: "r", load: () => import("./runs") },
+  { path: "threads", name: "Threads", role: "member", icon: MessagesSquare, items: true, nav: false, load: () => import("./thread") },
   { path: "agents", name: "Agents", role: "member", icon: Bot, items: true, load: () => import("./agents") },
+  { path: "workflows", name: "Workflows", role: "member", icon: Workflow, items: true, load: () => import("./workflows") },
+  { path: "triggers", name: "Triggers", role: "admin", icon: Zap, items: true, load: () => import("./triggers") },
   { path: "knowledge", name: "Knowledge", role: "member", icon: BookOpen, items: true, load: () => import("./knowledge") },
   { path: "skills", name: "Browser skills", role: "member", icon: MousePointerClick, items: true, load: () => import("./skills") },
   { path: "webhooks", name: "Webhooks", role: "admin", icon: Webhook, items: true, load: () => import("./webhooks") },
   { path: "audit", name: "Audit", role: "admin", icon: ScrollText, items: false, load: () => import("./audit") },
   { path: "settings", name: "Settings", role: "admin", icon: Settings, items: false, load: () => import("./settings") },
-  { path: "threads", name: "Threads", role: "member", icon: MessagesSquare, items: true, nav: false, load: () => import("./thread") },
 ];

@@ -1,0 +1,505 @@
+// One workflow: its graph and a run on it, the same as a table, its definition, versions and runs.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get } from "../../client/api";
+import { can } from "../../client/session";
+import type { Page } from "../../client/types";
+import { Failed, useAction } from "../../controls/action";
+import { Confirm } from "../../controls/dialog";
+import { Select } from "../../controls/form";
+import { Listing } from "../../controls/list";
+import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Tabs } from "../../controls/tabs";
+import { Copy, Status, Stranger, Time } from "../../controls/text";
+import { announce } from "../../frame/announce";
+import { NotFound } from "../../frame/frame";
+import { Heading } from "../../frame/heading";
+import { choice, dirty as dirtyForms, href, navigate, query, setQuery } from "../../frame/router";
+import { diff, type Change } from "../../lib/diff";
+import { shortId, statusText } from "../../lib/format";
+import { brief, visible } from "../../lib/hostile";
+import { pathText, type Json } from "../../lib/json";
+import { advice, failedStep, type Run } from "../../lib/run";
+import { beforeOf, flowOf, saysOf, type Flow } from "../../lib/workflow";
+import { useList } from "../../live/list";
+import { agents } from "../../live/names";
+import { useResource } from "../../live/resource";
+import { RunLink, RunTime } from "../run/parts";
+import { Editor, type Editing } from "./editor";
+import { LazyGraph } from "./lazy";
+import { NodeRegion } from "./node";
+import { useOnRun, type OnRun } from "./run";
+import { TestRun } from "./test";
+import type { Version, WorkflowView } from "./workflow";
+
+const TABS = [
+  { id: "graph", name: "Graph" },
+  { id: "table", name: "Table" },
+  { id: "definition", name: "Definition" },
+  { id: "versions", name: "Versions" },
+  { id: "runs", name: "Runs" },
+] as const;
+type TabName = (typeof TABS)[number]["id"];
+
+const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+const whole = (name: string): number | null => {
+  const v = query.value.get(name) ?? "";
+  return /^[1-9]\d{0,8}$/.test(v) ? Number(v) : null;
+};
+
+/** agentName returns an agent's name, its short id where it is not known. */
+const agentName = (id: string): string => {
+  if (!ID.test(id)) return id;
+  const a = agents.of(id);
+  return a ? (a.emoji ? a.emoji + " " : "") + a.name : shortId(id);
+};
+
+export function OneWorkflow({ id }: { id: string }) {
+  const r = useResource<WorkflowView>(
+    id,
+    (s) => get<{ workflow: WorkflowView }>("/v1/workflows/" + id, { limit: 1 }, s).then((x) => x.workflow),
+    (h) => h.event === "resource.changed" && h.data["id"] === id,
+  );
+  const w = r.data.value;
+  const error = r.error.value;
+  if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
+  if (!w)
+    return (
+      <>
+        <Heading text="Workflows" />
+        {error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />}
+      </>
+    );
+  return <Loaded w={w} changed={() => void r.reload()} />;
+}
+
+function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
+  const tab = choice<TabName>("tab", ["graph", "table", "definition", "versions", "runs"], "graph");
+  const shown = whole("version") ?? (w.latest_version || null);
+  const path = `/v1/workflows/${w.id}`;
+  const admin = can("admin");
+  const name = visible(w.name);
+  const [asking, setAsking] = useState<"" | "publish" | "archive" | "test">("");
+  const [warnings, setWarnings] = useState<{ of: string; all: string[] } | null>(null);
+  // What is typed stays while other tabs and versions are looked at.
+  const [drafts, setDrafts] = useState<ReadonlyMap<number, string>>(new Map());
+  useEffect(() => {
+    if (drafts.size === 0) return;
+    const mark = {};
+    dirtyForms.add(mark);
+    return () => {
+      dirtyForms.delete(mark);
+    };
+  }, [drafts.size > 0]);
+  const editing = (version: number) => ({
+    draft: drafts.get(version) ?? null,
+    onDraft: (text: string | null) =>
+      setDrafts((was) => {
+        const next = new Map(was);
+        if (text === null) next.delete(version);
+        else next.set(version, text);
+        return next;
+      }),
+    warn: (all: string[]) => setWarnings({ of: "Saved", all }),
+    changed,
+  });
+  const act = useAction();
+  const publish = (): void => {
+    void act.run(async (i) => {
+      const r = await i.send<{ warnings: string[] }>("POST", `${path}/versions/${shown}/publish`);
+      setWarnings({ of: "Published", all: r.warnings ?? [] });
+      setAsking("");
+      announce(`Version ${shown} is published`);
+      changed();
+    });
+  };
+  const archive = (): void => {
+    void act.run(async (i) => {
+      await i.send("DELETE", path);
+      setAsking("");
+      dirtyForms.clear();
+      setTimeout(() => void navigate(href("workflows")));
+    });
+  };
+  return (
+    <>
+      <Heading
+        text={name}
+        actions={
+          <>
+            <Copy text={w.id} label="Copy ID" />
+            {w.latest_version > 0 && (
+              <button type="button" onClick={() => setAsking("test")}>
+                Test run
+              </button>
+            )}
+            {admin && shown !== null && shown !== w.published_version && (
+              <button type="button" class="primary" onClick={() => setAsking("publish")}>
+                Publish
+              </button>
+            )}
+            {admin && (
+              <button type="button" onClick={() => setAsking("archive")}>
+                Archive
+              </button>
+            )}
+          </>
+        }
+      />
+      <p class="dim">
+        <a href={href("workflows")}>All workflows</a> / <code>{w.slug}</code> · {w.published_version === null ? "not published yet" : `version ${w.published_version} is published`}
+      </p>
+      {asking === "" && <Failed act={act} />}
+      {warnings && warnings.all.length > 0 && (
+        <div role="status" class="alert warn">
+          <strong>{warnings.of}, with warnings</strong>
+          <ul>
+            {warnings.all.slice(0, 50).map((x, i) => (
+              <li key={i}>
+                <Stranger text={x} line />
+              </li>
+            ))}
+          </ul>
+        </div>
+      )}
+      <Tabs label="Parts of the workflow" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "graph" ? null : t })}>
+        {tab === "versions" ? (
+          <Versions w={w} />
+        ) : tab === "runs" ? (
+          <Runs w={w} />
+        ) : shown === null ? (
+          tab === "definition" ? (
+            <Editor key="new" w={w} version={null} agentName={agentName} {...editing(0)} />
+          ) : (
+            <Empty
+              title="No versions yet"
+              action={
+                admin && (
+                  <button type="button" onClick={() => setQuery({ tab: "definition" })}>
+                    Write the definition
+                  </button>
+                )
+              }
+            >
+              Its nodes are drawn here once a draft is saved.
+            </Empty>
+          )
+        ) : (
+          <OneVersion key={shown} w={w} version={shown} tab={tab} editing={editing(shown)} />
+        )}
+      </Tabs>
+      {asking === "test" && <TestRun w={w} onClose={() => setAsking("")} />}
+      {asking === "publish" && (
+        <Confirm title={`Publish version ${shown} of ${name}?`} action="Publish" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={publish}>
+          <p>New runs use it; running ones keep theirs.</p>
+          <Failed act={act} />
+        </Confirm>
+      )}
+      {asking === "archive" && (
+        <Confirm title={`Archive ${name}?`} action="Archive" typed={w.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={archive}>
+          <p>It takes no new runs and leaves the list; its triggers are paused. Its runs go on and stay.</p>
+          <Failed act={act} />
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function OneVersion({ w, version, tab, editing }: { w: WorkflowView; version: number; tab: "graph" | "table" | "definition"; editing: Editing }) {
+  const r = useResource<Version>(w.id + version, (s) => get<Version>(`/v1/workflows/${w.id}/versions/${version}`, undefined, s), (h) => h.event === "resource.changed" && h.data["id"] === w.id);
+  const against = whole("compare");
+  const v = r.data.value;
+  const error = r.error.value;
+  // A version never changes: what is read again of it is its status only.
+  const definition = useRef<Json | undefined>(undefined);
+  if (v && definition.current === undefined) definition.current = v.definition;
+  const flow = useMemo(() => flowOf(definition.current), [definition.current]);
+  const runId = (query.value.get("run") ?? "").toLowerCase();
+  const run = ID.test(runId) && tab !== "definition" ? runId : "";
+  const onRun = useOnRun(run, flow.nodes);
+  if (error && error.status === 404) return <p role="alert">{`There is no version ${version}.`}</p>;
+  if (!v) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />;
+  const numbers = Array.from({ length: Math.min(w.latest_version, 200) }, (_, i) => w.latest_version - i);
+  return (
+    <>
+      <div class="filters">
+        <Select
+          label="Version"
+          value={String(version)}
+          onChange={(x) => setQuery({ version: Number(x) === w.latest_version ? null : x, compare: null })}
+          choices={(numbers.includes(version) ? numbers : [...numbers, version]).map((n) => ({ value: String(n), label: n === w.published_version ? `${n}, published` : String(n) }))}
+        />
+        <Select
+          label="Compare with"
+          value={against === null ? "" : String(against)}
+          onChange={(x) => setQuery({ compare: x, version: String(version) })}
+          choices={[{ value: "", label: "Nothing" }, ...numbers.filter((n) => n !== version).map((n) => ({ value: String(n), label: String(n) }))]}
+        />
+        <Status of={v.status} />
+        <span class="dim">
+          made <Time at={v.created_at} />
+        </span>
+      </div>
+      {against !== null && against !== version && <Compare key={against} w={w} from={against} to={v} />}
+      {run && <RunBar w={w} id={run} on={onRun.on} error={onRun.error && <ErrorState problem={onRun.error} retry={onRun.reload} />} />}
+      {tab === "definition" ? <Editor w={w} version={v} agentName={agentName} {...editing} /> : <Parts flow={flow} on={onRun.on && onRun.on.run.workflow_id === w.id ? onRun.on : null} table={tab === "table"} />}
+    </>
+  );
+}
+
+/** Parts shows the nodes as a graph or a table, with the one that is open. */
+function Parts({ flow, on, table }: { flow: Flow; on: OnRun | null; table: boolean }) {
+  const id = query.value.get("node") ?? "";
+  const node = flow.nodes.find((n) => n.id === id);
+  const select = (to: string): void => setQuery({ node: to || null });
+  if (flow.nodes.length === 0) return <p>It has no nodes.</p>;
+  return (
+    <div class={"flow-panes" + (node ? " with-node" : "")}>
+      {table ? <Table flow={flow} on={on} /> : <LazyGraph flow={flow} agentName={agentName} states={on?.states ?? null} selected={node ? id : ""} onSelect={select} />}
+      {node && (
+        <NodeRegion
+          key={node.id}
+          node={node}
+          flow={flow}
+          agentName={agentName}
+          on={on}
+          onClose={() => {
+            select("");
+            document.querySelector<HTMLElement>(`[data-node="${CSS.escape(node.id)}"]`)?.focus();
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+function Table({ flow, on }: { flow: Flow; on: OnRun | null }) {
+  const order = sorted(flow);
+  return (
+    <div class="table-wrap">
+      <table class="table" aria-label="Nodes">
+        <thead>
+          <tr>
+            <th scope="col">Node</th>
+            <th scope="col">Type</th>
+            {on && <th scope="col">State</th>}
+            <th scope="col">Does</th>
+            <th scope="col">After</th>
+            {on && <th scope="col">Waits for</th>}
+          </tr>
+        </thead>
+        <tbody>
+          {order.map((n) => {
+            const approval = on?.approvals.get(n.id);
+            const state = on?.states.get(n.id);
+            const before = beforeOf(n.id, flow.edges).map((e) => visible(e.from) + (e.when ? ` if ${brief(e.when, 40)}` : ""));
+            return (
+              <tr key={n.id} data-id={n.id}>
+                <td>
+                  <a data-node={n.id} href={hereWith({ node: n.id })}>
+                    {visible(n.id)}
+                  </a>
+                </td>
+                <td>{statusText(visible(n.type))}</td>
+                {on && <td>{state && <Status of={state === "idle" ? "not_started" : state} />}</td>}
+                <td>
+                  <bdi class="one-line does">{brief(saysOf(n, agentName), 120)}</bdi>
+                </td>
+                <td>
+                  <span class="one-line does">{before.join(", ") || "the start"}</span>
+                </td>
+                {on && <td>{approval ? <a href={href("approvals/" + approval.id)}>approval</a> : "–"}</td>}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** sorted returns the nodes so that each comes behind those that lead to it; what a cycle holds comes last. */
+function sorted(flow: Flow): Flow["nodes"] {
+  const left = new Map(flow.nodes.map((n) => [n.id, flow.edges.filter((e) => e.to === n.id).length]));
+  const out: Flow["nodes"] = [];
+  const by = new Map(flow.nodes.map((n) => [n.id, n]));
+  const ready = flow.nodes.filter((n) => left.get(n.id) === 0).map((n) => n.id);
+  for (let id = ready.shift(); id !== undefined; id = ready.shift()) {
+    out.push(by.get(id)!);
+    left.delete(id);
+    for (const e of flow.edges) {
+      if (e.from !== id || !left.has(e.to)) continue;
+      const n = left.get(e.to)! - 1;
+      left.set(e.to, n);
+      if (n === 0) ready.push(e.to);
+    }
+  }
+  return [...out, ...flow.nodes.filter((n) => left.has(n.id))];
+}
+
+/** hereWith is the address of this page with other values of its query. */
+function hereWith(values: Record<string, string>): string {
+  const q = new URLSearchParams(query.value);
+  for (const [k, v] of Object.entries(values)) q.set(k, v);
+  return location.pathname + "?" + q.toString();
+}
+
+function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun | null; error: ComponentChildren }) {
+  const close = (
+    <button type="button" class="small" onClick={() => setQuery({ run: null })}>
+      Close run
+    </button>
+  );
+  if (!on)
+    return (
+      <section class="on-run" aria-label={"Run " + shortId(id)}>
+        {error ?? <Loading rows={1} what="Loading the run" />}
+        {close}
+      </section>
+    );
+  const { run } = on;
+  const failed = failedStep(run, [...on.steps.values()].sort((a, b) => a.idx - b.idx));
+  const waits = [...on.approvals];
+  return (
+    <section class="on-run" aria-label={"Run " + shortId(id)}>
+      <strong>
+        <RunLink id={run.id} />
+      </strong>
+      <Status of={run.status} />
+      <span>
+        started <Time at={run.started_at ?? run.created_at} />
+      </span>
+      <span class="num">
+        <RunTime run={run} />
+      </span>
+      <span class="grow" />
+      {close}
+      {run.workflow_id !== w.id && <p class="waits">It is a run of another workflow.</p>}
+      {run.error && (
+        <p class="waits" role="alert">
+          <code>{run.error.code}</code> <Stranger text={run.error.message} line chars={400} /> {advice(run.error.code)}{" "}
+          {failed && (
+            <button type="button" class="link" onClick={() => setQuery({ node: failed.name })}>
+              {`Show node ${visible(failed.name)}`}
+            </button>
+          )}
+        </p>
+      )}
+      {waits.map(([node, a]) => (
+        <p key={a.id} class="waits">
+          <strong>{visible(node) || "A node"}</strong> waits for a person: <a href={href("approvals/" + a.id)}>{`${visible(a.requested_action.tool)}, ${a.risk} risk`}</a>
+        </p>
+      ))}
+      {run.status === "waiting_approval" && waits.length === 0 && on.known && <p class="waits">It waits for a person whose role is above yours.</p>}
+      {error}
+    </section>
+  );
+}
+
+function Compare({ w, from, to }: { w: WorkflowView; from: number; to: Version }) {
+  const r = useResource<Version>(w.id + from, (s) => get<Version>(`/v1/workflows/${w.id}/versions/${from}`, undefined, s));
+  const error = r.error.value;
+  const changes: Change[] = useMemo(() => (r.data.value ? diff(r.data.value.definition, to.definition) : []), [r.data.value, to]);
+  const show = (v: Json | undefined): string => (v === undefined ? "" : typeof v === "string" ? v : JSON.stringify(v, null, 2));
+  return (
+    <section class="card compare" aria-label="Changes">
+      <h2>{`Changes from version ${from} to ${to.version}`}</h2>
+      {!r.data.value ? (
+        error ? (
+          <ErrorState problem={error} retry={() => void r.reload()} />
+        ) : (
+          <Loading rows={2} />
+        )
+      ) : changes.length === 0 ? (
+        <p>Nothing changed.</p>
+      ) : (
+        <div class="table-wrap">
+          <table class="table">
+            <thead>
+              <tr>
+                <th scope="col">Where</th>
+                <th scope="col">Before</th>
+                <th scope="col">After</th>
+              </tr>
+            </thead>
+            <tbody>
+              {changes.slice(0, 200).map((c, i) => (
+                <tr key={i}>
+                  <th scope="row">
+                    <code>{visible(pathText(c.path)) || "all"}</code>
+                  </th>
+                  <td>{c.kind === "added" ? <span class="dim">–</span> : <del><Stranger text={show(c.before)} chars={1500} /></del>}</td>
+                  <td>{c.kind === "removed" ? <span class="dim">–</span> : <ins><Stranger text={show(c.after)} chars={1500} /></ins>}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+          {changes.length > 200 && <p class="dim">{`and ${changes.length - 200} more`}</p>}
+        </div>
+      )}
+    </section>
+  );
+}
+
+interface VersionRow extends Version {
+  id: string;
+}
+
+function Versions({ w }: { w: WorkflowView }) {
+  const list = useList<VersionRow>(w.id + " versions", {
+    read: (cursor, s) =>
+      get<{ versions: Version[]; next_cursor: string | null }>("/v1/workflows/" + w.id, { limit: 20, cursor }, s).then((x) => ({ items: x.versions.map((v) => ({ ...v, id: String(v.version) })), next_cursor: x.next_cursor ?? null })),
+    concerns: (h) => h.event === "resource.changed" && h.data["id"] === w.id,
+  });
+  return (
+    <Listing
+      name="Versions"
+      list={list}
+      href={(v) => href("workflows/" + w.id, { version: v.id, compare: v.version > 1 ? String(v.version - 1) : null })}
+      link={(v) => `Version ${v.version}`}
+      columns={[
+        { head: "Version", cell: () => null },
+        { head: "Status", cell: (v) => <Status of={v.status} /> },
+        { head: "Nodes", cell: (v) => String(flowOf(v.definition).nodes.length), num: true },
+        { head: "Made", cell: (v) => <Time at={v.created_at} inside /> },
+        { head: "Published", cell: (v) => (v.published_at ? <Time at={v.published_at} inside /> : "never") },
+      ]}
+      empty={<Empty title="No versions yet">The first draft is saved from the tab Definition.</Empty>}
+    />
+  );
+}
+
+function Runs({ w }: { w: WorkflowView }) {
+  const list = useList<Run>(w.id + " runs", {
+    read: (cursor, s) => get<Page<Run>>("/v1/runs", { view: "summary", workflow_id: w.id, limit: 100, cursor }, s),
+    one: (id, s) => get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, s).then((x) => x.run),
+    concerns: (h) => h.event === "run.changed" && h.data["workflow_id"] === w.id && String(h.data["id"]),
+  });
+  return (
+    <Listing
+      name="Runs"
+      list={list}
+      href={(r) => href("workflows/" + w.id, { run: r.id })}
+      link={(r) => <code>{shortId(r.id)}</code>}
+      columns={[
+        { head: "Run", cell: () => null },
+        {
+          head: "Status",
+          cell: (r) => (
+            <>
+              <Status of={r.status} />
+              {r.error && r.status === "failed" && <small class="code">{r.error.code}</small>}
+            </>
+          ),
+        },
+        { head: "Origin", cell: (r) => statusText(r.origin.kind) },
+        { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
+        { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
+      ]}
+      empty={<Empty title="No runs yet">A run appears here as soon as the workflow is started. Its link shows it on the graph.</Empty>}
+    />
+  );
+}
+
