@@ -3,7 +3,7 @@
 // this list does not exist: it is neither in the navigation nor in the search.
 
 import type { ComponentType } from "preact";
-import { Activity, Bot, House, ScrollText, Settings, Webhook, Inbox, MessagesSquare } from "lucide";
+import { Activity, Bot, House, ScrollText, Settings, Webhook, Inbox, MessagesSquare, ShieldCheck, Wrench } from "lucide";
 import type { IconNode } from "../controls/icon";
 import type { Role } from "../client/types";
 
@@ -33,6 +33,8 @@ export const pages: readonly PageDef[] = [
   { path: "playground", name: "Playground", role: "member", icon: MessagesSquare, items: false, key: "p", load: () => import("./playground") },
   { path: "runs", name: "Runs", role: "member", icon: Activity, items: true, key: "r", load: () => import("./runs") },
   { path: "agents", name: "Agents", role: "member", icon: Bot, items: true, load: () => import("./agents") },
+  { path: "tools", name: "Tools", role: "admin", icon: Wrench, items: false, load: () => import("./tools") },
+  { path: "policies", name: "Policies", role: "admin", icon: ShieldCheck, items: false, load: () => import("./policies") },
   { path: "webhooks", name: "Webhooks", role: "admin", icon: Webhook, items: true, load: () => import("./webhooks") },
   { path: "audit", name: "Audit", role: "admin", icon: ScrollText, items: false, load: () => import("./audit") },
   { path: "settings", name: "Settings", role: "admin", icon: Settings, items: false, load: () => import("./settings") },
