@@ -1,6 +1,7 @@
 // Who may call what: a table of tools and agents, the reason of each cell, and the grants.
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { Fragment } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Page } from "../../client/types";
 import { Dialog } from "../../controls/dialog";
@@ -54,7 +55,7 @@ export function Access({ tabs }: { tabs: WithTabs }) {
       <Heading text="Tools" actions={create} />
       {tabs(
         <>
-          {agents.data.value ? <Matrix agents={all} /> : agents.error.value ? <ErrorState problem={agents.error.value} retry={() => void agents.reload()} /> : <Loading />}
+          {agents.data.value ? <Matrix agents={all} servers={servers.data.value?.items} /> : agents.error.value ? <ErrorState problem={agents.error.value} retry={() => void agents.reload()} /> : <Loading />}
           <h2 class="below">Grants</h2>
           <Grants agents={all} servers={servers.data.value?.items} made={made} create={create} />
         </>,
@@ -137,7 +138,7 @@ function Why({ agent, name, tool, onGrant }: { agent: string; name: string | und
 const agentParam = idParam;
 const toolParam = textParam(200);
 
-function Matrix({ agents }: { agents: readonly Named[] }) {
+function Matrix({ agents, servers }: { agents: readonly Named[]; servers: readonly Server[] | undefined }) {
   const agent = agentParam.read(query.value.getAll("agent"));
   const words = toolParam.read(query.value.getAll("tool"));
   const last = Math.max(0, Math.ceil(agents.length / COLUMNS) - 1);
@@ -167,7 +168,7 @@ function Matrix({ agents }: { agents: readonly Named[] }) {
           </button>
         )}
       </div>
-      <Cells key={ids.join()} agents={shown} words={words} none={agents.length === 0} />
+      <Cells key={ids.join()} agents={shown} servers={servers} words={words} none={agents.length === 0} />
       <p class="dim legend">
         <span aria-hidden="true">{MARKS.allow}</span> allow: it runs · <span aria-hidden="true">{MARKS.gate}</span> gate: a person decides first · <span aria-hidden="true">{MARKS.deny}</span> deny. Nothing may be called until it is granted and the agent's manifest asks for it.
       </p>
@@ -175,7 +176,7 @@ function Matrix({ agents }: { agents: readonly Named[] }) {
   );
 }
 
-function Cells({ agents, words, none }: { agents: readonly Named[]; words: string; none: boolean }) {
+function Cells({ agents, servers, words, none }: { agents: readonly Named[]; servers: readonly Server[] | undefined; words: string; none: boolean }) {
   const ids = agents.map((a) => a.id);
   const wanted = useRef(1);
   const list = useList<Tool>(ids.join(), {
@@ -202,6 +203,18 @@ function Cells({ agents, words, none }: { agents: readonly Named[]; words: strin
   const items = list.items.value;
   const found = useMemo(() => (words ? items?.filter((t) => t.tool.toLowerCase().includes(words.toLowerCase())) : items), [items, words]);
   const error = list.error.value;
+  // What a server offers is known once it was asked. Reading the tools of an agent asks the servers of its manifest.
+  const silent = items && list.next.value === null ? (servers ?? []).filter((s) => s.enabled && !items.some((t) => t.mcp_server_id === s.id)) : [];
+  const asked = useRef(false);
+  useEffect(() => {
+    if (asked.current || silent.length === 0 || agents.length === 0) return;
+    asked.current = true;
+    const life = new AbortController();
+    void Promise.allSettled(agents.map((a) => get(`/v1/agents/${a.id}/tools`, { limit: 1 }, life.signal))).then(() => {
+      if (!life.signal.aborted) void list.reload().then(list.show);
+    });
+    return () => life.abort();
+  }, [silent.length > 0]);
   if (!items || !found) return error ? <ErrorState problem={error} retry={() => void list.reload()} /> : <Loading />;
   return (
     <>
@@ -220,6 +233,20 @@ function Cells({ agents, words, none }: { agents: readonly Named[]; words: strin
         />
       ) : (
         <Rows tools={found} agents={agents} more={list.next.value !== null} />
+      )}
+      {silent.length > 0 && (
+        <p class="dim silent">
+          Not known yet, or none: the tools of{" "}
+          {silent.slice(0, 10).map((s, i) => (
+            <Fragment key={s.id}>
+              {i > 0 && ", "}
+              <a href={href("tools", { open: s.id })}>
+                <bdi>{visible(s.name)}</bdi>
+              </a>
+            </Fragment>
+          ))}
+          {silent.length > 10 && ` and ${silent.length - 10} more`}. A test asks the server.
+        </p>
       )}
       {none && items.length > 0 && <p class="dim">There are no agents yet: nobody calls these tools.</p>}
       {list.next.value && <More list={list} />}
