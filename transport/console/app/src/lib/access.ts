@@ -1,5 +1,6 @@
 // Who may call what: the words and small rules of tool servers, grants and policies.
 
+import { shortId } from "./format";
 import { visible } from "./hostile";
 
 export type Verdict = "allow" | "gate" | "deny";
@@ -42,6 +43,7 @@ export const movesOrigin = (before: string, after: string): boolean => {
 export const slugOf = (name: string): string =>
   name
     .normalize("NFKD")
+    .replace(/\p{M}/gu, "")
     .toLowerCase()
     .replace(/[^a-z0-9]+/g, "-")
     .replace(/^-+|-+$/g, "")
@@ -111,4 +113,10 @@ export function placeOf(s: ExplainedStep): string | null {
     default:
       return null;
   }
+}
+
+/** whyText writes the API's reason as a sentence, its ids short. */
+export function whyText(why: string): string {
+  const t = why.replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/gi, (id) => shortId(id));
+  return t && t[0]!.toUpperCase() + t.slice(1) + (/[.!?]$/.test(t) ? "" : ".");
 }

@@ -17,6 +17,9 @@ export interface OrgTree<T extends OrgNode> {
 
 const byName = <T extends OrgNode>(a: T, b: T): number => a.name.localeCompare(b.name, "en", { numeric: true }) || (a.id < b.id ? -1 : 1);
 
+/** Levels that are drawn below each other; what is deeper stands beside its parent. */
+export const LEVELS = 24;
+
 /**
  * treeOf returns the roots. A node whose parent is not in the list is a root too, and so is one of
  * each cycle, which the service forbids: every node of the list is in the tree exactly once.
@@ -25,21 +28,27 @@ export function treeOf<T extends OrgNode>(nodes: readonly T[]): OrgTree<T>[] {
   const known = new Set(nodes.map((n) => n.id));
   const below = new Map<string, T[]>();
   const roots: T[] = [];
-  for (const n of nodes) {
+  for (const n of [...nodes].sort(byName)) {
     if (n.parent_id === null || !known.has(n.parent_id)) roots.push(n);
     else if (below.get(n.parent_id)?.push(n) === undefined) below.set(n.parent_id, [n]);
   }
   const seen = new Set<string>();
-  const build = (n: T, depth: number): OrgTree<T> => {
-    seen.add(n.id);
-    const children = (below.get(n.id) ?? [])
-      .filter((c) => !seen.has(c.id))
-      .sort(byName)
-      .map((c) => build(c, depth + 1));
-    return { node: n, depth, children, size: children.reduce((s, c) => s + c.size + 1, 0) };
+  const out: OrgTree<T>[] = [];
+  const place = (first: T): void => {
+    const todo: { n: T; into: OrgTree<T>[]; depth: number }[] = [{ n: first, into: out, depth: 0 }];
+    for (let next = todo.pop(); next; next = todo.pop()) {
+      if (seen.has(next.n.id)) continue;
+      seen.add(next.n.id);
+      const t: OrgTree<T> = { node: next.n, depth: next.depth, children: [], size: 0 };
+      next.into.push(t);
+      const deeper = next.depth + 1 < LEVELS;
+      for (const c of (below.get(next.n.id) ?? []).slice().reverse()) todo.push({ n: c, into: deeper ? t.children : next.into, depth: deeper ? next.depth + 1 : next.depth });
+    }
   };
-  const out = roots.sort(byName).map((n) => build(n, 0));
-  for (const n of nodes) if (!seen.has(n.id)) out.push(build(n, 0));
+  for (const n of roots) place(n);
+  for (const n of nodes) if (!seen.has(n.id)) place(n);
+  const count = (t: OrgTree<T>): number => (t.size = t.children.reduce((s, c) => s + count(c) + 1, 0));
+  out.forEach(count);
   return out;
 }
 
@@ -48,8 +57,16 @@ export const flatten = <T extends OrgNode>(trees: readonly OrgTree<T>[]): OrgTre
 
 /** under returns the ids of a node and all nodes below it: none of them can be its parent. */
 export function under<T extends OrgNode>(nodes: readonly T[], id: string): Set<string> {
-  const found = flatten(treeOf(nodes)).find((t) => t.node.id === id);
-  return new Set(found ? [id, ...flatten(found.children).map((t) => t.node.id)] : [id]);
+  const below = new Map<string, string[]>();
+  for (const n of nodes) if (n.parent_id !== null && below.get(n.parent_id)?.push(n.id) === undefined) below.set(n.parent_id, [n.id]);
+  const out = new Set<string>();
+  const todo = [id];
+  for (let next = todo.pop(); next !== undefined; next = todo.pop()) {
+    if (out.has(next)) continue;
+    out.add(next);
+    todo.push(...(below.get(next) ?? []));
+  }
+  return out;
 }
 
 /** pathOf writes a node with the nodes above it: `Shop / Returns`. */

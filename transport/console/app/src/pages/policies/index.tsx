@@ -99,16 +99,12 @@ export default function Policies() {
       wide: true,
     },
     { head: "Risk", cell: (p) => <RiskMark of={p.risk} /> },
-    { head: "Decides", cell: (p) => approversText(p.required_approvals, p.approver_role), wide: true },
-    { head: "Within", cell: (p) => minutesText(p.sla_minutes), wide: true },
+    { head: "Decides", cell: (p) => `${approversText(p.required_approvals, p.approver_role)}, ${minutesText(p.sla_minutes)}`, wide: true },
     { head: "State", cell: (p) => <Status of={p.enabled ? "enabled" : "disabled"} /> },
     {
       head: "Actions",
       cell: (p) => (
         <div class="actions row-actions">
-          <button type="button" class="small" onClick={() => setQuery({ open: p.id }, false)}>
-            Edit
-          </button>
           <button type="button" class="small" disabled={act.busy} onClick={() => (p.enabled ? setAsking({ what: "disable", of: p }) : change(p, true))}>
             {p.enabled ? "Disable" : "Enable"}
           </button>
@@ -128,7 +124,11 @@ export default function Policies() {
         name="Policies"
         list={list}
         href={(p) => href("policies", { agent, tool, open: p.id })}
-        link={(p) => <bdi>{visible(p.name)}</bdi>}
+        link={(p) => (
+          <bdi class="policy-name" title={visible(p.name)}>
+            {visible(p.name)}
+          </bdi>
+        )}
         columns={agent && tool ? [...columns.slice(0, 2), { head: "This call", cell: (p) => <Matches of={answer} policy={p.id} /> }, ...columns.slice(2)] : columns}
         empty={
           <Empty title="No policies yet" action={create}>

@@ -368,7 +368,7 @@ function EditUser({ old, onClose, onSaved }: { old: User; onClose: () => void; o
   const send = (): void => {
     setSure(false);
     void act.run(async (i) => {
-      const next = { email: f.email.trim(), name: f.name.trim(), role: f.role };
+      const next = { email: f.email.trim(), name: f.name.trim(), role: f.role }; // the first owner of a tenant may have no name
       const body = { ...changesOf<User>(old, next), ...(f.password ? { password: f.password } : {}) };
       onSaved(Object.keys(body).length > 0 ? await i.send<User>("PATCH", "/v1/users/" + old.id, body) : old);
     });
@@ -386,7 +386,7 @@ function EditUser({ old, onClose, onSaved }: { old: User; onClose: () => void; o
       >
         <Failed act={act} hide={Object.keys(fields).length > 0} />
         <TextField label="E-mail" type="email" value={f.email} onInput={(email) => setF({ ...f, email })} error={fields["email"]} required />
-        <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required />
+        <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required={old.name !== ""} />
         <Select label="Role" value={f.role} onChange={(role) => setF({ ...f, role: role as Role })} choices={roles.map((r) => ({ value: r, label: r }))} error={fields["role"]} hint="It takes effect at once." />
         <TextField label="Password" type="password" autocomplete="new-password" value={f.password} onInput={(password) => setF({ ...f, password })} error={fields["password"]} hint="Empty keeps it. A new one has 12 to 200 characters and ends the person's sessions." />
         <div class="actions">

@@ -7,7 +7,7 @@ import { ErrorState, Loading } from "../../controls/states";
 import { RiskMark, Stranger } from "../../controls/text";
 import { BASE } from "../../frame/router";
 import { useResource, type Resource } from "../../live/resource";
-import { approversText, MARKS, minutesText, placeOf, sortSteps, type ExplainedStep, type Verdict } from "../../lib/access";
+import { approversText, MARKS, minutesText, placeOf, sortSteps, whyText, type ExplainedStep, type Verdict } from "../../lib/access";
 import { plural, shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 
@@ -59,8 +59,8 @@ export function Explanation({ of: r, asked = false, onAnswer }: { of: Resource<E
   return (
     <div class="explained">
       {error && <ErrorState problem={error} retry={() => void r.reload()} />}
-      <p role="status" class="answer">
-        <VerdictMark of={e.verdict} /> {asked && <strong>{ANSWERS[e.verdict]}</strong>} <Stranger text={e.why} line chars={600} />
+      <p role="status" class="verdict-line">
+        <VerdictMark of={e.verdict} /> {asked && <strong>{ANSWERS[e.verdict]}</strong>} <Stranger text={whyText(e.why)} line chars={600} />
       </p>
       {a && (
         <p>
@@ -92,7 +92,7 @@ function Steps({ steps, label }: { steps: readonly ExplainedStep[]; label: strin
         const place = placeOf(s);
         return (
           <li key={i} class={s.decided ? "decided" : ""}>
-            <span class="what">{s.what}</span>
+            <span class="step-what">{s.what}</span>
             <span>
               {s.pattern && (
                 <>
