@@ -7,17 +7,17 @@ import type { Page, Role, User } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { Status, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NoAccess } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, query, setQuery } from "../../frame/router";
-import { useList, type LiveList } from "../../live/list";
+import { choice, href, query, setQuery } from "../../frame/router";
+import { useList } from "../../live/list";
 import { changesOf } from "../../lib/access";
 import { visible } from "../../lib/hostile";
-import { More } from "../../controls/list";
+import { Listing } from "../../controls/list";
 import { Models } from "./models";
 import { Org } from "./org";
 import { Tenant } from "./tenant";
@@ -58,9 +58,6 @@ export default function Settings() {
   );
 }
 
-const gone = <T extends { id: string }>(list: LiveList<T>) =>
-  !list.items.value ? list.error.value ? <ErrorState problem={list.error.value} retry={() => void list.reload()} /> : <Loading /> : null;
-
 function Keys() {
   const list = useList<Key>("keys", {
     read: (cursor, s) => get<Page<Key>>("/v1/api-keys", { limit: 100, cursor }, s),
@@ -83,64 +80,36 @@ function Keys() {
       list.fact(k.id, (x) => ({ ...x, revoked_at: new Date().toISOString() }));
     });
   };
-  const items = list.items.value;
   return (
     <>
       <div class="filters">{create}</div>
-      {gone(list)}
-      {items && items.length === 0 && (
-        <Empty title="No API keys yet" action={create}>
-          A back end calls the service with a key.
-        </Empty>
-      )}
-      {list.waiting.value.length > 0 && (
-        <button type="button" class="show-new" onClick={list.show}>
-          {`Show ${list.waiting.value.length} new`}
-        </button>
-      )}
-      {items && items.length > 0 && (
-        <div class="table-wrap">
-          <table class="table" aria-label="API keys">
-            <thead>
-              <tr>
-                <th scope="col">Name</th>
-                <th scope="col">Key</th>
-                <th scope="col">Made</th>
-                <th scope="col">Last used</th>
-                <th scope="col">State</th>
-                <th scope="col">
-                  <span class="sr">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((k) => (
-                <tr key={k.id} data-id={k.id}>
-                  <th scope="row">
-                    <bdi>{visible(k.name)}</bdi>
-                  </th>
-                  <td>
-                    <code>{k.prefix}…</code>
-                  </td>
-                  <td>
-                    <Time at={k.created_at} inside />
-                  </td>
-                  <td>{k.last_used_at ? <Time at={k.last_used_at} inside /> : "never"}</td>
-                  <td>{k.revoked_at ? <Status of="revoked" /> : <Status of="active" />}</td>
-                  <td>
-                    {!k.revoked_at && (
-                      <button type="button" class="small" onClick={() => setRevoking(k)}>
-                        Revoke
-                      </button>
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-      {list.next.value && <More list={list} />}
+      <Listing
+        name="API keys"
+        list={list}
+        href={(k) => href("audit", { actor: "apikey:" + k.id })}
+        link={(k) => <bdi title="What it did">{visible(k.name)}</bdi>}
+        columns={[
+          { head: "Name", cell: () => null },
+          { head: "Key", cell: (k) => <code>{k.prefix}…</code> },
+          { head: "Made", cell: (k) => <Time at={k.created_at} inside />, wide: true },
+          { head: "Last used", cell: (k) => (k.last_used_at ? <Time at={k.last_used_at} inside /> : "never"), wide: true },
+          { head: "State", cell: (k) => <Status of={k.revoked_at ? "revoked" : "active"} /> },
+          {
+            head: "Actions",
+            cell: (k) =>
+              !k.revoked_at && (
+                <button type="button" class="small" onClick={() => setRevoking(k)}>
+                  Revoke
+                </button>
+              ),
+          },
+        ]}
+        empty={
+          <Empty title="No API keys yet" action={create}>
+            A back end calls the service with a key.
+          </Empty>
+        }
+      />
       {making && (
         <NewKey
           onClose={() => setMaking(false)}
@@ -218,7 +187,7 @@ function Members() {
       announce(`${u.email} is removed`);
     });
   };
-  const items = list.items.value;
+  const mine = (u: User): boolean => u.id === me.value?.user?.id;
   return (
     <>
       <div class="filters">
@@ -227,66 +196,54 @@ function Members() {
         </button>
       </div>
       {!removing && <Failed act={act} />}
-      {gone(list)}
-      {list.waiting.value.length > 0 && (
-        <button type="button" class="show-new" onClick={list.show}>
-          {`Show ${list.waiting.value.length} new`}
-        </button>
-      )}
-      {items && (
-        <div class="table-wrap">
-          <table class="table" aria-label="Members">
-            <thead>
-              <tr>
-                <th scope="col">E-mail</th>
-                <th scope="col">Name</th>
-                <th scope="col">Role</th>
-                <th scope="col">Since</th>
-                <th scope="col">
-                  <span class="sr">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((u) => (
-                <tr key={u.id} data-id={u.id}>
-                  <th scope="row">
-                    <bdi>{visible(u.email)}</bdi>
-                    {u.id === me.value?.user?.id && <span class="dim"> (you)</span>}
-                  </th>
-                  <td>
-                    <bdi>{visible(u.name)}</bdi>
-                  </td>
-                  <td>{u.role}</td>
-                  <td>
-                    <Time at={u.created_at} inside />
-                  </td>
-                  <td>
-                    <div class="actions">
-                      {mayLink(u) && (
-                        <button type="button" class="small" disabled={act.busy} onClick={() => makeLink(u)}>
-                          Login link
-                        </button>
-                      )}
-                      {mayChange(u) && (
-                        <button type="button" class="small" onClick={() => setChanging(u)}>
-                          Edit
-                        </button>
-                      )}
-                      {mayChange(u) && u.id !== me.value?.user?.id && (
-                        <button type="button" class="small" onClick={() => setRemoving(u)}>
-                          Delete
-                        </button>
-                      )}
-                    </div>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-      {list.next.value && <More list={list} />}
+      <Listing
+        name="Members"
+        list={list}
+        href={(u) => href("audit", { actor: "user:" + u.id })}
+        link={(u) => (
+          <>
+            <bdi title="What the person did">{visible(u.email)}</bdi>
+            {mine(u) && <span class="dim"> (you)</span>}
+          </>
+        )}
+        columns={[
+          { head: "E-mail", cell: () => null },
+          {
+            head: "Name",
+            cell: (u) => (
+              <span class="one-line">
+                <bdi>{visible(u.name)}</bdi>
+              </span>
+            ),
+            wide: true,
+          },
+          { head: "Role", cell: (u) => u.role },
+          { head: "Since", cell: (u) => <Time at={u.created_at} inside />, wide: true },
+          {
+            head: "Actions",
+            cell: (u) => (
+              <div class="actions row-actions">
+                {mayLink(u) && (
+                  <button type="button" class="small" disabled={act.busy} onClick={() => makeLink(u)}>
+                    Login link
+                  </button>
+                )}
+                {mayChange(u) && (
+                  <button type="button" class="small" onClick={() => setChanging(u)}>
+                    Edit
+                  </button>
+                )}
+                {mayChange(u) && !mine(u) && (
+                  <button type="button" class="small" onClick={() => setRemoving(u)}>
+                    Delete
+                  </button>
+                )}
+              </div>
+            ),
+          },
+        ]}
+        empty={<Empty title="No members yet" />}
+      />
       {making && (
         <NewUser
           onClose={() => setMaking(false)}
