@@ -3,6 +3,7 @@
 import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { dirty as dirtyForms } from "../frame/router";
+import { visible } from "../lib/hostile";
 
 interface DialogProps {
   title: ComponentChildren;
@@ -103,6 +104,9 @@ interface ConfirmProps {
   ready?: boolean;
 }
 
+/** A name is typed as it is shown: blanks count once, hidden characters by their code. */
+const plain = (name: string): string => name.replace(/\s+/g, " ").trim();
+
 /** Confirm asks before something that cannot be undone. */
 export function Confirm({ title, action, onConfirm, onClose, children, typed, busy = false, danger = true, ready = false }: ConfirmProps) {
   const first = useRef<HTMLButtonElement>(null);
@@ -113,7 +117,7 @@ export function Confirm({ title, action, onConfirm, onClose, children, typed, bu
       {typed !== undefined && (
         <label class="field">
           <span>
-            Type <strong>{typed}</strong> to confirm
+            Type <strong><bdi>{visible(typed)}</bdi></strong> to confirm
           </span>
           <input type="text" value={text} autocomplete="off" spellcheck={false} onInput={(e) => setText(e.currentTarget.value)} />
         </label>
@@ -122,7 +126,7 @@ export function Confirm({ title, action, onConfirm, onClose, children, typed, bu
         <button type="button" {...(ready ? {} : { ref: first })} onClick={onClose}>
           Cancel
         </button>
-        <button type="button" {...(ready ? { ref: first } : {})} class={danger ? "danger" : "primary"} disabled={busy || (typed !== undefined && text !== typed)} onClick={onConfirm}>
+        <button type="button" {...(ready ? { ref: first } : {})} class={danger ? "danger" : "primary"} disabled={busy || (typed !== undefined && text !== typed && plain(text) !== plain(visible(typed)))} onClick={onConfirm}>
           {action}
         </button>
       </div>

@@ -87,6 +87,16 @@ export class LiveList<T extends { id: string }> {
     this.items.value = this.items.peek()?.filter((i) => i.id !== id);
   }
 
+  /** add puts an item in front that its reader made: nobody waits for what they did themselves. */
+  add(item: T): void {
+    this.#floors.set(item.id, this.#begun);
+    const all = [item, ...(this.items.peek() ?? []).filter((i) => i.id !== item.id)];
+    batch(() => {
+      this.waiting.value = this.waiting.peek().filter((i) => i.id !== item.id);
+      this.items.value = this.#o.order ? all.sort(this.#o.order) : all;
+    });
+  }
+
   /** show puts the waiting items into the list. */
   show = (): void => {
     const fresh = this.waiting.peek();

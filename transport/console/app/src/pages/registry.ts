@@ -3,7 +3,7 @@
 // this list does not exist: it is neither in the navigation nor in the search.
 
 import type { ComponentType } from "preact";
-import { Activity, BookOpen, Bot, House, Inbox, MessagesSquare, MousePointerClick, ScrollText, Settings, Webhook, Workflow, Zap } from "lucide";
+import { Activity, BookOpen, Bot, House, Inbox, MessagesSquare, MousePointerClick, ScrollText, Settings, ShieldCheck, Webhook, Workflow, Wrench, Zap } from "lucide";
 import type { IconNode } from "../controls/icon";
 import type { Role } from "../client/types";
 
@@ -36,6 +36,8 @@ export const pages: readonly PageDef[] = [
   { path: "agents", name: "Agents", role: "member", icon: Bot, items: true, load: () => import("./agents") },
   { path: "workflows", name: "Workflows", role: "member", icon: Workflow, items: true, load: () => import("./workflows") },
   { path: "triggers", name: "Triggers", role: "admin", icon: Zap, items: true, load: () => import("./triggers") },
+  { path: "tools", name: "Tools", role: "admin", icon: Wrench, items: false, load: () => import("./tools") },
+  { path: "policies", name: "Policies", role: "admin", icon: ShieldCheck, items: false, load: () => import("./policies") },
   { path: "knowledge", name: "Knowledge", role: "member", icon: BookOpen, items: true, load: () => import("./knowledge") },
   { path: "skills", name: "Browser skills", role: "member", icon: MousePointerClick, items: true, load: () => import("./skills") },
   { path: "webhooks", name: "Webhooks", role: "admin", icon: Webhook, items: true, load: () => import("./webhooks") },

@@ -1,22 +1,26 @@
-// Settings: API keys and members.
+// Settings: API keys, members, the tree of org nodes, model providers, and for owners the tenant.
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
-import { can, me } from "../../client/session";
+import { can, me, satisfies } from "../../client/session";
 import type { Page, Role, User } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { Status, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NoAccess } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, query, setQuery } from "../../frame/router";
-import { useList, type LiveList } from "../../live/list";
+import { choice, href, query, setQuery } from "../../frame/router";
+import { useList } from "../../live/list";
+import { changesOf } from "../../lib/access";
 import { visible } from "../../lib/hostile";
-import { More } from "../../controls/list";
+import { Listing } from "../../controls/list";
+import { Models } from "./models";
+import { Org } from "./org";
+import { Tenant } from "./tenant";
 
 interface Key {
   id: string;
@@ -30,24 +34,29 @@ interface Key {
 const TABS = [
   { id: "keys", name: "API keys" },
   { id: "members", name: "Members" },
+  { id: "org", name: "Org" },
+  { id: "models", name: "Models" },
+  { id: "tenant", name: "Tenant" },
 ] as const;
 type TabName = (typeof TABS)[number]["id"];
 
 export default function Settings() {
   if (query.value.get("tab") === "tenant" && !can("owner")) return <NoAccess role="owner" />;
-  const tab = choice<TabName>("tab", ["keys", "members"], "keys");
+  const tabs = TABS.filter((t) => t.id !== "tenant" || can("owner"));
+  const tab = choice<TabName>("tab", tabs.map((t) => t.id), "keys");
   return (
     <>
       <Heading text="Settings" />
-      <Tabs label="Settings" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "keys" ? null : t })}>
-        {tab === "keys" ? <Keys /> : <Members />}
+      <Tabs label="Settings" tabs={tabs} open={tab} onOpen={(t) => setQuery({ tab: t === "keys" ? null : t, open: null })}>
+        {tab === "keys" && <Keys />}
+        {tab === "members" && <Members />}
+        {tab === "org" && <Org />}
+        {tab === "models" && <Models />}
+        {tab === "tenant" && <Tenant />}
       </Tabs>
     </>
   );
 }
-
-const gone = <T extends { id: string }>(list: LiveList<T>) =>
-  !list.items.value ? list.error.value ? <ErrorState problem={list.error.value} retry={() => void list.reload()} /> : <Loading /> : null;
 
 function Keys() {
   const list = useList<Key>("keys", {
@@ -71,71 +80,44 @@ function Keys() {
       list.fact(k.id, (x) => ({ ...x, revoked_at: new Date().toISOString() }));
     });
   };
-  const items = list.items.value;
   return (
     <>
       <div class="filters">{create}</div>
-      {gone(list)}
-      {items && items.length === 0 && (
-        <Empty title="No API keys yet" action={create}>
-          A back end calls the service with a key.
-        </Empty>
-      )}
-      {list.waiting.value.length > 0 && (
-        <button type="button" class="show-new" onClick={list.show}>
-          {`Show ${list.waiting.value.length} new`}
-        </button>
-      )}
-      {items && items.length > 0 && (
-        <div class="table-wrap">
-          <table class="table" aria-label="API keys">
-            <thead>
-              <tr>
-                <th scope="col">Name</th>
-                <th scope="col">Key</th>
-                <th scope="col">Made</th>
-                <th scope="col">Last used</th>
-                <th scope="col">State</th>
-                <th scope="col">
-                  <span class="sr">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((k) => (
-                <tr key={k.id} data-id={k.id}>
-                  <th scope="row">
-                    <bdi>{visible(k.name)}</bdi>
-                  </th>
-                  <td>
-                    <code>{k.prefix}…</code>
-                  </td>
-                  <td>
-                    <Time at={k.created_at} inside />
-                  </td>
-                  <td>{k.last_used_at ? <Time at={k.last_used_at} inside /> : "never"}</td>
-                  <td>{k.revoked_at ? <Status of="revoked" /> : <Status of="active" />}</td>
-                  <td>
-                    {!k.revoked_at && (
-                      <button type="button" class="small" onClick={() => setRevoking(k)}>
-                        Revoke
-                      </button>
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-      {list.next.value && <More list={list} />}
+      <Listing
+        name="API keys"
+        list={list}
+        href={(k) => href("audit", { actor: "apikey:" + k.id })}
+        link={(k) => <bdi title="What it did">{visible(k.name)}</bdi>}
+        columns={[
+          { head: "Name", cell: () => null },
+          { head: "Key", cell: (k) => <code>{k.prefix}…</code> },
+          { head: "Made", cell: (k) => <Time at={k.created_at} inside />, wide: true },
+          { head: "Last used", cell: (k) => (k.last_used_at ? <Time at={k.last_used_at} inside /> : "never"), wide: true },
+          { head: "State", cell: (k) => <Status of={k.revoked_at ? "revoked" : "active"} /> },
+          {
+            head: "Actions",
+            cell: (k) =>
+              !k.revoked_at && (
+                <button type="button" class="small" onClick={() => setRevoking(k)}>
+                  Revoke
+                </button>
+              ),
+          },
+        ]}
+        empty={
+          <Empty title="No API keys yet" action={create}>
+            A back end calls the service with a key.
+          </Empty>
+        }
+      />
       {making && (
         <NewKey
           onClose={() => setMaking(false)}
-          onMade={(s) => {
+          onMade={(made) => {
+            const { secret: s, ...key } = made;
             setMaking(false);
             setSecret(s);
-            list.touch();
+            list.add(key);
           }}
         />
       )}
@@ -145,7 +127,7 @@ function Keys() {
         </ShownOnce>
       )}
       {revoking && (
-        <Confirm title={`Revoke ${visible(revoking.name)}?`} action="Revoke" typed={revoking.name} busy={act.busy} onClose={() => setRevoking(null)} onConfirm={() => revoke(revoking)}>
+        <Confirm title={`Revoke ${visible(revoking.name)}?`} action="Revoke" typed={revoking.name} busy={act.busy} onClose={() => { act.clear(); setRevoking(null); }} onConfirm={() => revoke(revoking)}>
           <p>Calls with it are refused at once, and its streams end. It cannot be brought back.</p>
           <Failed act={act} />
         </Confirm>
@@ -154,7 +136,7 @@ function Keys() {
   );
 }
 
-function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (secret: string) => void }) {
+function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (made: Key & { secret: string }) => void }) {
   const [name, setName] = useState("");
   const act = useAction();
   const fields = act.problem?.fields ?? {};
@@ -163,7 +145,7 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (secret: str
       <form
         onSubmit={(e) => {
           e.preventDefault();
-          void act.run(async (i) => onMade((await i.send<{ secret: string }>("POST", "/v1/api-keys", { name: name.trim() })).secret));
+          void act.run(async (i) => onMade(await i.send<Key & { secret: string }>("POST", "/v1/api-keys", { name: name.trim() })));
         }}
       >
         <Failed act={act} hide={"name" in fields} />
@@ -189,6 +171,7 @@ function Members() {
   });
   const [making, setMaking] = useState(false);
   const [removing, setRemoving] = useState<User | null>(null);
+  const [changing, setChanging] = useState<User | null>(null);
   const [link, setLink] = useState("");
   const act = useAction();
   const mayChange = (u: User): boolean => can("owner") || u.role !== "owner";
@@ -204,7 +187,7 @@ function Members() {
       announce(`${u.email} is removed`);
     });
   };
-  const items = list.items.value;
+  const mine = (u: User): boolean => u.id === me.value?.user?.id;
   return (
     <>
       <div class="filters">
@@ -213,72 +196,76 @@ function Members() {
         </button>
       </div>
       {!removing && <Failed act={act} />}
-      {gone(list)}
-      {list.waiting.value.length > 0 && (
-        <button type="button" class="show-new" onClick={list.show}>
-          {`Show ${list.waiting.value.length} new`}
-        </button>
-      )}
-      {items && (
-        <div class="table-wrap">
-          <table class="table" aria-label="Members">
-            <thead>
-              <tr>
-                <th scope="col">E-mail</th>
-                <th scope="col">Name</th>
-                <th scope="col">Role</th>
-                <th scope="col">Since</th>
-                <th scope="col">
-                  <span class="sr">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((u) => (
-                <tr key={u.id} data-id={u.id}>
-                  <th scope="row">
-                    <bdi>{visible(u.email)}</bdi>
-                    {u.id === me.value?.user?.id && <span class="dim"> (you)</span>}
-                  </th>
-                  <td>
-                    <bdi>{visible(u.name)}</bdi>
-                  </td>
-                  <td>{u.role}</td>
-                  <td>
-                    <Time at={u.created_at} inside />
-                  </td>
-                  <td>
-                    <div class="actions">
-                      {mayLink(u) && (
-                        <button type="button" class="small" disabled={act.busy} onClick={() => makeLink(u)}>
-                          Login link
-                        </button>
-                      )}
-                      {mayChange(u) && u.id !== me.value?.user?.id && (
-                        <button type="button" class="small" onClick={() => setRemoving(u)}>
-                          Delete
-                        </button>
-                      )}
-                    </div>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-      {list.next.value && <More list={list} />}
+      <Listing
+        name="Members"
+        list={list}
+        href={(u) => href("audit", { actor: "user:" + u.id })}
+        link={(u) => (
+          <>
+            <bdi title="What the person did">{visible(u.email)}</bdi>
+            {mine(u) && <span class="dim"> (you)</span>}
+          </>
+        )}
+        columns={[
+          { head: "E-mail", cell: () => null },
+          {
+            head: "Name",
+            cell: (u) => (
+              <span class="one-line">
+                <bdi>{visible(u.name)}</bdi>
+              </span>
+            ),
+            wide: true,
+          },
+          { head: "Role", cell: (u) => u.role },
+          { head: "Since", cell: (u) => <Time at={u.created_at} inside />, wide: true },
+          {
+            head: "Actions",
+            cell: (u) => (
+              <div class="actions row-actions">
+                {mayLink(u) && (
+                  <button type="button" class="small" disabled={act.busy} onClick={() => makeLink(u)}>
+                    Login link
+                  </button>
+                )}
+                {mayChange(u) && (
+                  <button type="button" class="small" onClick={() => setChanging(u)}>
+                    Edit
+                  </button>
+                )}
+                {mayChange(u) && !mine(u) && (
+                  <button type="button" class="small" onClick={() => setRemoving(u)}>
+                    Delete
+                  </button>
+                )}
+              </div>
+            ),
+          },
+        ]}
+        empty={<Empty title="No members yet" />}
+      />
       {making && (
         <NewUser
           onClose={() => setMaking(false)}
-          onMade={() => {
+          onMade={(u) => {
             setMaking(false);
-            list.touch();
+            list.add(u);
+          }}
+        />
+      )}
+      {changing && (
+        <EditUser
+          old={changing}
+          onClose={() => setChanging(null)}
+          onSaved={(u) => {
+            setChanging(null);
+            list.fact(u.id, () => u);
+            announce(`${visible(u.email)} is saved`);
           }}
         />
       )}
       {removing && (
-        <Confirm title={`Delete ${visible(removing.email)}?`} action="Delete" busy={act.busy} onClose={() => setRemoving(null)} onConfirm={() => remove(removing)}>
+        <Confirm title={`Delete ${visible(removing.email)}?`} action="Delete" busy={act.busy} onClose={() => { act.clear(); setRemoving(null); }} onConfirm={() => remove(removing)}>
           <p>The person's sessions end at once. Decisions stay in the ledger.</p>
           <Failed act={act} />
         </Confirm>
@@ -292,7 +279,7 @@ function Members() {
   );
 }
 
-function NewUser({ onClose, onMade }: { onClose: () => void; onMade: () => void }) {
+function NewUser({ onClose, onMade }: { onClose: () => void; onMade: (u: User) => void }) {
   const [f, setF] = useState({ email: "", name: "", role: "member" as Role, password: "" });
   const act = useAction();
   const fields = act.problem?.fields ?? {};
@@ -303,8 +290,8 @@ function NewUser({ onClose, onMade }: { onClose: () => void; onMade: () => void 
         onSubmit={(e) => {
           e.preventDefault();
           void act.run(async (i) => {
-            await i.send("POST", "/v1/users", { email: f.email.trim(), name: f.name.trim(), role: f.role, ...(f.password ? { password: f.password } : {}) });
-            onMade();
+            const made = await i.send<User>("POST", "/v1/users", { email: f.email.trim(), name: f.name.trim(), role: f.role, ...(f.password ? { password: f.password } : {}) });
+            onMade(made);
           });
         }}
       >
@@ -325,3 +312,58 @@ function NewUser({ onClose, onMade }: { onClose: () => void; onMade: () => void 
     </Dialog>
   );
 }
+
+function EditUser({ old, onClose, onSaved }: { old: User; onClose: () => void; onSaved: (u: User) => void }) {
+  const first = { email: old.email, name: old.name, role: old.role, password: "" };
+  const [f, setF] = useState(first);
+  const [sure, setSure] = useState(false);
+  const act = useAction();
+  const taken: Record<string, string> = act.problem?.code === "EMAIL_TAKEN" ? { email: "belongs to another user" } : {};
+  const fields = { ...(act.problem?.fields ?? {}), ...taken };
+  const mine = old.id === me.value?.user?.id;
+  const roles: Role[] = can("owner") ? ["member", "admin", "owner"] : ["member", "admin"];
+  const send = (): void => {
+    setSure(false);
+    void act.run(async (i) => {
+      const next = { email: f.email.trim(), name: f.name.trim(), role: f.role }; // the first owner of a tenant may have no name
+      const body = { ...changesOf<User>(old, next), ...(f.password ? { password: f.password } : {}) };
+      onSaved(Object.keys(body).length > 0 ? await i.send<User>("PATCH", "/v1/users/" + old.id, body) : old);
+    });
+  };
+  // What ends sessions or takes rights away asks first.
+  const grave = f.password !== "" || satisfiesLess(f.role, old.role);
+  return (
+    <Dialog title="Edit user" onClose={onClose} dirty={JSON.stringify(f) !== JSON.stringify(first)}>
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          if (grave) setSure(true);
+          else send();
+        }}
+      >
+        <Failed act={act} hide={Object.keys(fields).length > 0} />
+        <TextField label="E-mail" type="email" value={f.email} onInput={(email) => setF({ ...f, email })} error={fields["email"]} required />
+        <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required={old.name !== ""} />
+        <Select label="Role" value={f.role} onChange={(role) => setF({ ...f, role: role as Role })} choices={roles.map((r) => ({ value: r, label: r }))} error={fields["role"]} hint="It takes effect at once." />
+        <TextField label="Password" type="password" autocomplete="new-password" value={f.password} onInput={(password) => setF({ ...f, password })} error={fields["password"]} hint="Empty keeps it. A new one has 12 to 200 characters and ends the person's sessions." />
+        <div class="actions">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={act.busy}>
+            Save
+          </button>
+        </div>
+      </form>
+      {sure && (
+        <Confirm title={`Change ${visible(old.email)}?`} action="Change" onClose={() => setSure(false)} onConfirm={send}>
+          {satisfiesLess(f.role, old.role) && <p>{`${mine ? "You lose" : "The person loses"} the role ${old.role} at once and ${mine ? "are" : "is"} ${f.role}.`}</p>}
+          {f.password !== "" && <p>{mine ? "Your sessions end, this one too." : "The person's sessions end at once."}</p>}
+        </Confirm>
+      )}
+    </Dialog>
+  );
+}
+
+/** satisfiesLess is whether a role may do less than another. */
+const satisfiesLess = (role: Role, than: Role): boolean => role !== than && !satisfies(role, than);
