@@ -3,7 +3,7 @@
 // this list does not exist: it is neither in the navigation nor in the search.
 
 import type { ComponentType } from "preact";
-import { Activity, Bot, House, ScrollText, Settings, Webhook, Inbox, MessagesSquare } from "lucide";
+import { Activity, Bot, Braces, ChartColumn, CodeXml, Contact, House, ScrollText, Settings, Webhook, Inbox, MessagesSquare } from "lucide";
 import type { IconNode } from "../controls/icon";
 import type { Role } from "../client/types";
 
@@ -34,7 +34,11 @@ export const pages: readonly PageDef[] = [
   { path: "runs", name: "Runs", role: "member", icon: Activity, items: true, key: "r", load: () => import("./runs") },
   { path: "agents", name: "Agents", role: "member", icon: Bot, items: true, load: () => import("./agents") },
   { path: "webhooks", name: "Webhooks", role: "admin", icon: Webhook, items: true, load: () => import("./webhooks") },
+  { path: "embed", name: "Embed", role: "admin", icon: CodeXml, items: true, load: () => import("./embed") },
+  { path: "end-users", name: "End users", role: "member", icon: Contact, items: true, load: () => import("./end-users") },
+  { path: "usage", name: "Usage", role: "member", icon: ChartColumn, items: false, load: () => import("./usage") },
   { path: "audit", name: "Audit", role: "admin", icon: ScrollText, items: false, load: () => import("./audit") },
   { path: "settings", name: "Settings", role: "admin", icon: Settings, items: false, load: () => import("./settings") },
+  { path: "api", name: "API", role: "member", icon: Braces, items: false, load: () => import("./api") },
   { path: "threads", name: "Threads", role: "member", icon: MessagesSquare, items: true, nav: false, load: () => import("./thread") },
 ];
