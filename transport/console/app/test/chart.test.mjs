@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { days, labelled, periodText, scale, segments, shortCost, shortCount } from "../src/lib/chart.ts";
+import { days, durationScale, labelled, periodText, scale, segments, shortCost, shortCount } from "../src/lib/chart.ts";
 
 test("a scale holds its values and has round ticks", () => {
   for (const [most, whole, ticks] of [
@@ -12,6 +12,10 @@ test("a scale holds its values and has round ticks", () => {
     const s = scale(most);
     assert.ok(s.top >= most * 0.9999999 && s.ticks.length >= 2 && s.ticks.length <= 6 && s.ticks[0] === 0 && s.ticks.at(-1) === s.top, `${most}: ${s.ticks}`);
   }
+});
+
+test("ticks of durations are round in their unit", () => {
+  for (const [most, ticks] of [[0, [0, 1]], [850, [0, 500, 1000]], [1500, [0, 500, 1000, 1500]], [50 * 60_000, [0, 20, 40, 60].map((m) => m * 60_000)], [2.5 * 3_600_000, [0, 1, 2, 3].map((h) => h * 3_600_000)]]) assert.deepEqual(durationScale(most).ticks, ticks, String(most));
 });
 
 test("segments end where there is no value", () => {

@@ -3,7 +3,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
-import { labelled, scale, segments } from "../lib/chart";
+import { durationScale, labelled, scale, segments, type Scale } from "../lib/chart";
+import { narrow } from "./media";
 
 /** Tone is the colour of a series. */
 export type Tone = "ok" | "bad" | "dim" | "one" | "two";
@@ -93,8 +94,7 @@ export function ChartFigure({ caption, head, rows, columns, legend = [], note, c
 interface PlotProps {
   label: string;
   periods: readonly Period[];
-  most: number;
-  whole?: boolean;
+  axis: Scale;
   tick: (v: number) => string;
   /** What the pointer shows of a period, a line each. */
   tell: (at: number) => readonly string[];
@@ -106,10 +106,9 @@ const STEP = 10;
 const HEIGHT = 100;
 
 /** Plot draws the axes, and what the pointer is on. Its content gets heights from values. */
-function Plot({ label, periods, most, whole = false, tick, tell, children }: PlotProps) {
+function Plot({ label, periods, axis, tick, tell, children }: PlotProps) {
   const [at, setAt] = useState(-1);
   const n = Math.max(1, periods.length);
-  const axis = scale(most, whole);
   const y = (v: number): number => HEIGHT - (v / axis.top) * HEIGHT;
   const point = (e: PointerEvent): void => {
     const r = (e.currentTarget as HTMLElement).getBoundingClientRect();
@@ -144,7 +143,7 @@ function Plot({ label, periods, most, whole = false, tick, tell, children }: Plo
         )}
       </div>
       <div class="plot-x" aria-hidden="true">
-        {labelled(n, 6).map((i) =>
+        {labelled(n, narrow.value ? 4 : 6).map((i) =>
           periods[i] ? (
             <span key={i} style={i === 0 ? { left: 0 } : { left: `${((i + 0.5) / n) * 100}%`, transform: "translateX(-50%)" }}>
               {periods[i].label}
@@ -175,7 +174,7 @@ const tellOf = (series: readonly Series[], text: (v: number) => string) => (at: 
 export function Bars({ label, periods, series, tick, text, whole = false }: DrawProps) {
   const most = Math.max(0, ...periods.map((_, i) => series.reduce((n, s) => n + (s.values[i] ?? 0), 0)));
   return (
-    <Plot label={label} periods={periods} most={most} whole={whole} tick={tick} tell={tellOf(series, text)}>
+    <Plot label={label} periods={periods} axis={scale(most, whole)} tick={tick} tell={tellOf(series, text)}>
       {(y) =>
         periods.map((p, i) => {
           let top = HEIGHT;
@@ -192,12 +191,12 @@ export function Bars({ label, periods, series, tick, text, whole = false }: Draw
   );
 }
 
-/** Band draws the middle as a line, and the way from it to the slow end as a band with a dashed edge. */
+/** Band draws durations: the middle as a line, and the way from it to the slow end as a band with a dashed edge. */
 export function Band({ label, periods, low, high, tick, text }: Omit<DrawProps, "series"> & { low: Series; high: Series }) {
   const most = Math.max(0, ...high.values.map((v) => v ?? 0), ...low.values.map((v) => v ?? 0));
   const x = (i: number): number => (i + 0.5) * STEP;
   return (
-    <Plot label={label} periods={periods} most={most} tick={tick} tell={tellOf([low, high], text)}>
+    <Plot label={label} periods={periods} axis={durationScale(most)} tick={tick} tell={tellOf([low, high], text)}>
       {(y) =>
         segments(low.values).map(([from, to]) => {
           const at = Array.from({ length: to - from + 1 }, (_, i) => from + i);

@@ -43,6 +43,15 @@ export function labelled(n: number, most: number): number[] {
 
 export const DAY_MS = 86_400_000;
 
+const UNITS = [DAY_MS, 3_600_000, 60_000, 1000];
+
+/** durationScale is a scale of milliseconds whose ticks are round in the unit that fits: 20 min, not 16 min 40 s. */
+export function durationScale(most: number): Scale {
+  const unit = UNITS.find((u) => most >= u) ?? 1;
+  const s = scale(most / unit);
+  return { top: s.top * unit, ticks: s.ticks.map((t) => t * unit) };
+}
+
 /** days returns the days in UTC (`2026-11-26`) that a range touches, `to` excluded; at most `most`, the last ones. */
 export function days(from: number, to: number, most = 400): string[] {
   const last = Math.floor((Math.max(to, from + 1) - 1) / DAY_MS);

@@ -139,7 +139,7 @@ export function One({ o, d }: { o: Operation; d: Description }) {
         <span>{o.path}</span>
       </p>
       {o.description && <p>{o.description}</p>}
-      <p class="facts">
+      <p class="byline">
         <span>
           operation <code>{o.id}</code>
         </span>
@@ -242,7 +242,7 @@ function Shown({ a, o }: { a: Answer; o: Operation }) {
   return (
     <section class="api-answer card" aria-label="Response" aria-busy={a.open}>
       <h2>Response</h2>
-      <p class="facts">
+      <p class="byline">
         <span class={"status status-" + (good ? "ok" : "error")}>{`${a.status} ${a.text}`.trim()}</span>
         <span>{durationText(a.ms)}</span>
         <span>{bytesText(a.bytes)}</span>

@@ -55,12 +55,19 @@ export class Preview {
         ui.add(turn("user", text));
         ui.add(turn("assistant", "This is a preview: no agent was asked."));
         ui.busy("idle");
+        this.#tidy();
       },
     };
     ui.chat = chat as unknown as Chat;
     ui.reset(sample());
+    this.#tidy();
     if (open) ui.open(true);
     this.#ui = ui;
+  }
+
+  /** Nothing here is worth copying, and the page has a Copy of its own. */
+  #tidy(): void {
+    for (const b of this.#shadow.querySelectorAll(".copy")) b.remove();
   }
 
   close(): void {

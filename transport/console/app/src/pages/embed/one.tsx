@@ -102,7 +102,7 @@ export function OneKey({ id }: { id: string }) {
       >
         <bdi>{name}</bdi>
       </Heading>
-      <p class="facts">
+      <p class="byline">
         <a href={href("embed")}>All embed keys</a>
         <Status of={stateOf(k)} />
         <span>
@@ -185,7 +185,7 @@ function Denied({ id, onAllowed }: { id: string; onAllowed: (k: EmbedKey) => voi
   if (!all) return <Loading rows={1} />;
   if (all.length === 0) return null;
   return (
-    <section class="card" aria-label="Denied origins">
+    <section class="card denied-card" aria-label="Denied origins">
       <h2>Denied origins</h2>
       <Failed act={act} />
       <ul class="denied" aria-label="Denied origins">
@@ -272,10 +272,10 @@ function Form({ k, resource, live }: { k: EmbedKey; resource: Resource<EmbedKey>
               <Select label="Color scheme" value={d.theme.color_scheme} onChange={theme("color_scheme")} choices={["auto", "light", "dark"].map(words)} error={fields["theme.color_scheme"]} />
               <Field label="Accent" error={fields["theme.accent"]}>
                 {(p) => (
-                  <span class="accent">
+                  <div class="accent">
                     <input type="color" aria-label="Pick the accent" value={/^#[0-9a-f]{6}$/i.test(d.theme.accent) ? d.theme.accent : "#2563eb"} onInput={(e) => theme("accent")(e.currentTarget.value)} />
                     <input {...p} type="text" class="mono" value={d.theme.accent} autocomplete="off" spellcheck={false} onInput={(e) => theme("accent")(e.currentTarget.value)} />
-                  </span>
+                  </div>
                 )}
               </Field>
               <Select label="Radius" value={d.theme.radius} onChange={theme("radius")} choices={["none", "soft", "round"].map(words)} error={fields["theme.radius"]} />

@@ -31,8 +31,10 @@ export function Preview({ config }: { config: PreviewConfig }) {
   return (
     <section class="preview" aria-label="Preview">
       <h2>Preview</h2>
-      <div class="preview-page">
-        <div ref={host} class="preview-host" {...(inline ? { "data-inline": "" } : {})} />
+      <div class={inline ? "preview-page inline" : "preview-page"}>
+        <div class="preview-window">
+          <div ref={host} class="preview-host" {...(inline ? { "data-inline": "" } : {})} />
+        </div>
         {failed && <p>The preview did not load.</p>}
       </div>
       <p class="dim">As a page with this key shows it. It answers from memory.</p>

@@ -70,7 +70,7 @@ export function OneEndUser({ id }: { id: string }) {
       >
         <bdi>{name}</bdi>
       </Heading>
-      <p class="facts">
+      <p class="byline">
         <a href={href("end-users")}>All end users</a>
         <a href={href("runs", { end_user: u.id })}>Runs</a>
         <Copy text={u.id} label="Copy ID" />

@@ -155,7 +155,7 @@ function Totals({ items }: { items: UsageGroup[] }) {
     ...(skills > 0 ? [["browser skill runs", countText(skills)] as [string, string]] : []),
   ];
   return (
-    <ul class="counters" aria-label="Totals">
+    <ul class="counters totals" aria-label="Totals">
       {all.map(([label, value]) => (
         <li key={label} class="counter">
           <div>
@@ -292,6 +292,7 @@ const dayText = (at: string, z: string | undefined): string => absoluteTime(at, 
 
 /** shortDuration writes a duration for an axis: `850 ms`, `1.5 s`, `3 min`, `2 h`. */
 function shortDuration(ms: number): string {
+  if (ms === 0) return "0";
   for (const [unit, name] of [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]] as const) if (ms >= unit) return `${Number((ms / unit).toPrecision(3))} ${name}`;
   return `${Number(ms.toPrecision(3))} ms`;
 }
