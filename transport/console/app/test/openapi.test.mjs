@@ -11,7 +11,9 @@ const op = (id) => all.find((o) => o.id === id);
 test("every operation of the document is there, once", () => {
   const want = Object.values(doc.paths).flatMap((item) => Object.values(item).map((o) => o.operationId));
   assert.deepEqual(all.map((o) => o.id).sort(), want.sort());
-  assert.equal(byTag(all).reduce((n, [, some]) => n + some.length, 0), all.length);
+  assert.equal(byTag(all, doc.tags).reduce((n, [, some]) => n + some.length, 0), all.length);
+  assert.deepEqual(byTag(all, doc.tags).map(([tag]) => tag), doc.tags.map((t) => t.name));
+  assert.deepEqual(byTag([{ tag: "B" }, { tag: "A" }, { tag: "B" }], [{ name: "A" }, { name: "C" }]).map(([tag, some]) => [tag, some.length]), [["A", 1], ["B", 2]]);
 });
 
 test("what an operation needs", () => {

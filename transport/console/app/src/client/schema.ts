@@ -26,6 +26,7 @@ function inline(v: Json, all: Record<string, Json>, depth: number): Json {
 export interface Description {
   paths: Record<string, Record<string, unknown>>;
   components: { schemas: Record<string, Json> };
+  tags?: { name: string }[];
 }
 
 /** description reads the document once. */

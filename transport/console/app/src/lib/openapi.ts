@@ -127,11 +127,11 @@ export function matches(o: Operation, typed: string): boolean {
   return typed.toLowerCase().split(/\s+/).every((w) => all.includes(w));
 }
 
-/** byTag groups operations by their first tag, in the order of the document. */
-export function byTag(all: readonly Operation[]): [tag: string, operations: Operation[]][] {
-  const out = new Map<string, Operation[]>();
+/** byTag groups operations by their first tag, in the order in which the document lists its tags. */
+export function byTag(all: readonly Operation[], tags: readonly { name: string }[] = []): [tag: string, operations: Operation[]][] {
+  const out = new Map<string, Operation[]>(tags.map((t) => [t.name, []]));
   for (const o of all) out.set(o.tag, [...(out.get(o.tag) ?? []), o]);
-  return [...out];
+  return [...out].filter(([, some]) => some.length > 0);
 }
 
 /** Names of members of an answer that are secrets, which a page shows once only. */

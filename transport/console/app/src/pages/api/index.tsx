@@ -1,6 +1,6 @@
 // API: the operations of the service's own description, each to try and to copy.
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { description, type Description } from "../../client/schema";
 import { TextField } from "../../controls/form";
@@ -29,7 +29,7 @@ export default function Api() {
         )
       ) : (
         <div class="api">
-          <Operations all={all} open={open?.id ?? ""} />
+          <Operations all={all} tags={d.tags ?? []} open={open?.id ?? ""} />
           {open ? (
             <One key={open.id} o={open} d={d} />
           ) : (
@@ -46,14 +46,23 @@ export default function Api() {
   );
 }
 
-function Operations({ all, open }: { all: readonly Operation[]; open: string }) {
+function Operations({ all, tags, open }: { all: readonly Operation[]; tags: readonly { name: string }[]; open: string }) {
+  const list = useRef<HTMLElement>(null);
   const [typed, setTyped] = useState("");
   const [folded, setFolded] = useState(true);
-  const fits = useMemo(() => byTag(all.filter((o) => matches(o, typed))), [all, typed]);
+  const fits = useMemo(() => byTag(all.filter((o) => matches(o, typed)), tags), [all, tags, typed]);
   const none = fits.length === 0;
   // Beside an open operation the list is folded on a phone; what is typed opens it.
   const narrow = matchMedia("(max-width: 899.9px)").matches;
   const hidden = narrow && open !== "" && folded && typed === "";
+  // The open one is in view of the list; the page itself stays where it is.
+  useEffect(() => {
+    const box = list.current;
+    const link = box?.querySelector<HTMLElement>("[aria-current]");
+    if (!box || !link) return;
+    const gap = link.getBoundingClientRect().top - box.getBoundingClientRect().top;
+    if (gap < 0 || gap > box.clientHeight - link.offsetHeight) box.scrollTop += gap - box.clientHeight / 3;
+  }, [open]);
   return (
     <div class="api-list">
       <TextField label="Find an operation" type="search" value={typed} onInput={setTyped} placeholder="runs, POST, getRun" />
@@ -62,7 +71,7 @@ function Operations({ all, open }: { all: readonly Operation[]; open: string }) 
           Show all operations
         </button>
       ) : (
-        <nav class="api-all" aria-label="Operations">
+        <nav ref={list} class="api-all" aria-label="Operations">
           {none && <p class="dim">No operation fits.</p>}
           {fits.map(([tag, some]) => (
             <section key={tag} aria-label={tag}>
