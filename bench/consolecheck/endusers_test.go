@@ -156,7 +156,7 @@ func TestEndUsersForMembers(t *testing.T) {
 	must(t, expect.Locator(row).ToContainText("<script>alert(1)</script>[U+202E]gnp"))
 	must(t, row.GetByRole("link").Click())
 	p.heading("<img src=x onerror=alert(2)>")
-	visible(t, p.GetByText("<i>g</i>"))
+	must(t, expect.Locator(p.byRole("table", "Facts")).ToContainText("<i>g</i>"))
 	gone(t, p.button("Edit"))
 	gone(t, p.button("Delete"))
 	must(t, expect.Locator(p.byRole("list", "Threads").Locator("> li")).ToHaveCount(1))

@@ -246,7 +246,7 @@ function Threads({ id }: { id: string }) {
           <li key={t.id} data-id={t.id}>
             <a href={href("threads/" + t.id)}>{t.title ? <bdi>{brief(visible(t.title), 120)}</bdi> : `Thread ${shortId(t.id)}`}</a>
             <div class="facts">
-              <bdi class="one-line">{brief(askedText(t.last), 120)}</bdi>
+              {askedText(t.last) !== t.title && <bdi class="one-line">{brief(askedText(t.last), 120)}</bdi>}
               <AgentName run={t.last} />
               <span>{plural(t.runs, "run")}</span>
               <Time at={t.last.created_at} inside />
