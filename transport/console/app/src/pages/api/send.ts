@@ -41,7 +41,7 @@ export interface Request {
 /** request sends a call and tells each state of its answer. */
 export async function request(r: Request, tell: (a: Answer) => void, signal: AbortSignal): Promise<void> {
   const begun = performance.now();
-  const headers: Record<string, string> = { Accept: "application/json", ...r.headers };
+  const headers: Record<string, string> = { Accept: "application/json, */*", ...r.headers };
   if (r.method !== "GET") headers["X-Svc-CSRF"] = "1";
   if (typeof r.body === "string") headers["Content-Type"] = "application/json";
   const res = await fetch(r.path, { method: r.method, headers, body: r.body, credentials: "same-origin", redirect: "error", cache: "no-store", signal });
@@ -53,7 +53,8 @@ export async function request(r: Request, tell: (a: Answer) => void, signal: Abo
   const most = stream ? MOST_STREAM : MOST;
   const parts: Uint8Array<ArrayBuffer>[] = [];
   const decoder = new TextDecoder();
-  let last = 0;
+  // What came is told a moment later, so that no piece waits for the next one.
+  let timer = 0;
   if (res.body) {
     const reader = res.body.getReader();
     try {
@@ -70,14 +71,18 @@ export async function request(r: Request, tell: (a: Answer) => void, signal: Abo
           await reader.cancel();
           break;
         }
-        if (stream && Date.now() - last > EVERY) {
-          last = Date.now();
-          tell({ ...a });
+        if (stream && !timer) {
+          timer = setTimeout(() => {
+            timer = 0;
+            tell({ ...a });
+          }, EVERY) as unknown as number;
         }
       }
     } catch (e) {
       // Stopped by its reader: what came stays.
       if (!signal.aborted) throw e;
+    } finally {
+      clearTimeout(timer);
     }
   }
   a.open = false;

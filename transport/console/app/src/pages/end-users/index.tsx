@@ -1,6 +1,6 @@
 // End users: the people of the tenant's own product, as identity tokens name them.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Page } from "../../client/types";
 import { TextField } from "../../controls/form";
@@ -10,6 +10,7 @@ import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, query, setQuery } from "../../frame/router";
 import { visible } from "../../lib/hostile";
+import { onHint } from "../../live/feed";
 import { useList } from "../../live/list";
 import { hasPage } from "../run/parts";
 import type { PageProps } from "../registry";
@@ -34,6 +35,9 @@ async function found(q: string, tag: string, s: AbortSignal): Promise<Page<EndUs
   return { items: [...exact.items, ...others.filter((u): u is EndUser => u !== null)].filter((u) => !tag || u.tags.includes(tag)), next_cursor: null };
 }
 
+/** How often the list is read again at least. */
+const EVERY = 5_000;
+
 function List() {
   const q = (query.value.get("q") ?? "").trim().slice(0, 200);
   const tag = (query.value.get("tag") ?? "").slice(0, 60);
@@ -43,6 +47,19 @@ function List() {
     one,
     concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "end_user" && typeof h.data["id"] === "string" && h.data["id"],
   });
+  // A visitor who signs in is made without a hint: the list is read again when a conversation goes on, and now and then.
+  useEffect(() => {
+    const off = onHint((h) => {
+      if (h.event === "run.changed" && h.data["thread_id"] && h.data["status"] === "queued") list.touch();
+    });
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") list.touch();
+    }, EVERY);
+    return () => {
+      off();
+      clearInterval(timer);
+    };
+  }, [list]);
   const clear = (): void => {
     setDraft({ q: "", tag: "" });
     setQuery({ q: null, tag: null });
