@@ -134,6 +134,7 @@ func bundle(app string) (map[string][]byte, error) {
 	o.EntryNames, o.ChunkNames, o.AssetNames = "[name]-[hash]", "[name]-[hash]", "[name]-[hash]"
 	o.MinifyWhitespace, o.MinifySyntax, o.MinifyIdentifiers = true, true, true
 	o.LegalComments = api.LegalCommentsNone // dist has the licences as a file
+	o.Plugins = []api.Plugin{widgetStyles()}
 	o.Metafile = true
 	o.Define = map[string]string{"process.env.NODE_ENV": `"production"`}
 	r := api.Build(o)
@@ -156,6 +157,21 @@ func bundle(app string) (map[string][]byte, error) {
 	}
 	files["index.html"] = shell
 	return files, nil
+}
+
+// widgetStyles loads the chat widget's style sheet as text: the preview of the page Embed puts it
+// into a shadow root, as the widget does.
+func widgetStyles() api.Plugin {
+	return api.Plugin{Name: "widget-styles", Setup: func(b api.PluginBuild) {
+		b.OnLoad(api.OnLoadOptions{Filter: `[/\\]embed[/\\]widget[/\\]src[/\\]styles\.css$`}, func(a api.OnLoadArgs) (api.OnLoadResult, error) {
+			css, err := os.ReadFile(a.Path)
+			if err != nil {
+				return api.OnLoadResult{}, err
+			}
+			text := string(css)
+			return api.OnLoadResult{Contents: &text, Loader: api.LoaderText}, nil
+		})
+	}}
 }
 
 // contentHash is a hash in the form of the bundler's.

@@ -4,7 +4,7 @@ import type { Json } from "../lib/json";
 import { isObject } from "../lib/json";
 import { get } from "./api";
 
-let doc: Promise<{ components: { schemas: Record<string, Json> } }> | null = null;
+let doc: Promise<Description> | null = null;
 
 const DEPTH = 12;
 
@@ -22,12 +22,27 @@ function inline(v: Json, all: Record<string, Json>, depth: number): Json {
   return Object.fromEntries(Object.entries(v).map(([k, x]) => [k, inline(x, all, depth)]));
 }
 
-/** schemaOf returns a schema of the description by its name, without references. */
-export async function schemaOf(name: string): Promise<Json> {
-  doc ??= get<{ components: { schemas: Record<string, Json> } }>("/v1/openapi.json").catch((e: unknown) => {
+/** Description is the service's OpenAPI document. */
+export interface Description {
+  paths: Record<string, Record<string, unknown>>;
+  components: { schemas: Record<string, Json> };
+  tags?: { name: string }[];
+}
+
+/** description reads the document once. */
+export function description(): Promise<Description> {
+  doc ??= get<Description>("/v1/openapi.json").catch((e: unknown) => {
     doc = null;
     throw e;
   });
-  const all = (await doc).components.schemas;
-  return inline(all[name] ?? true, all, 0);
+  return doc;
+}
+
+/** withoutReferences returns a schema with what it refers to in its place. */
+export const withoutReferences = (schema: Json, d: Description): Json => inline(schema, d.components.schemas, 0);
+
+/** schemaOf returns a schema of the description by its name, without references. */
+export async function schemaOf(name: string): Promise<Json> {
+  const d = await description();
+  return withoutReferences(d.components.schemas[name] ?? true, d);
 }

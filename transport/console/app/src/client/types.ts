@@ -85,16 +85,6 @@ export interface Overview {
   attention: { kind: string; id: string | null; title: string; count: number; since: string }[];
 }
 
-export interface StatsItem {
-  at: string;
-  runs: { succeeded: number; failed: number; cancelled: number };
-  approvals: { requested: number; decided: number; expired: number };
-  deliveries: { succeeded: number; failed: number };
-  tokens_in: number;
-  tokens_out: number;
-  cost_usd: number;
-}
-
 export interface Agent {
   id: string;
   name: string;

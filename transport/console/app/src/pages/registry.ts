@@ -3,7 +3,7 @@
 // this list does not exist: it is neither in the navigation nor in the search.
 
 import type { ComponentType } from "preact";
-import { Activity, BookOpen, Bot, House, Inbox, MessagesSquare, MousePointerClick, ScrollText, Settings, ShieldCheck, Webhook, Workflow, Wrench, Zap } from "lucide";
+import { Activity, BookOpen, Bot, Braces, ChartColumn, CodeXml, Contact, House, Inbox, MessagesSquare, MousePointerClick, ScrollText, Settings, ShieldCheck, Webhook, Workflow, Wrench, Zap } from "lucide";
 import type { IconNode } from "../controls/icon";
 import type { Role } from "../client/types";
 
@@ -33,6 +33,7 @@ export const pages: readonly PageDef[] = [
   { path: "playground", name: "Playground", role: "member", icon: MessagesSquare, items: false, key: "p", load: () => import("./playground") },
   { path: "runs", name: "Runs", role: "member", icon: Activity, items: true, key: "r", load: () => import("./runs") },
   { path: "threads", name: "Threads", role: "member", icon: MessagesSquare, items: true, nav: false, load: () => import("./thread") },
+  { path: "threads", name: "Threads", role: "member", icon: MessagesSquare, items: true, nav: false, load: () => import("./thread") },
   { path: "agents", name: "Agents", role: "member", icon: Bot, items: true, load: () => import("./agents") },
   { path: "workflows", name: "Workflows", role: "member", icon: Workflow, items: true, load: () => import("./workflows") },
   { path: "triggers", name: "Triggers", role: "admin", icon: Zap, items: true, load: () => import("./triggers") },
@@ -41,6 +42,10 @@ export const pages: readonly PageDef[] = [
   { path: "knowledge", name: "Knowledge", role: "member", icon: BookOpen, items: true, load: () => import("./knowledge") },
   { path: "skills", name: "Browser skills", role: "member", icon: MousePointerClick, items: true, load: () => import("./skills") },
   { path: "webhooks", name: "Webhooks", role: "admin", icon: Webhook, items: true, load: () => import("./webhooks") },
+  { path: "embed", name: "Embed", role: "admin", icon: CodeXml, items: true, load: () => import("./embed") },
+  { path: "end-users", name: "End users", role: "member", icon: Contact, items: true, load: () => import("./end-users") },
+  { path: "usage", name: "Usage", role: "member", icon: ChartColumn, items: false, load: () => import("./usage") },
   { path: "audit", name: "Audit", role: "admin", icon: ScrollText, items: false, load: () => import("./audit") },
   { path: "settings", name: "Settings", role: "admin", icon: Settings, items: false, load: () => import("./settings") },
+  { path: "api", name: "API", role: "member", icon: Braces, items: false, load: () => import("./api") },
 ];

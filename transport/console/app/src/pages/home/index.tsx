@@ -1,11 +1,12 @@
 // Home: what happens now, and what needs the person.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../../client/api";
 import { firstSteps } from "../../client/prefs";
 import { can } from "../../client/session";
-import type { Overview, StatsItem } from "../../client/types";
+import { readStats, statsZone, type Stat } from "../../live/stats";
+import type { Overview } from "../../client/types";
 import { ErrorState, Loading } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
@@ -195,17 +196,15 @@ function did(what: string): boolean {
 }
 
 function Day() {
-  const [from] = useState(() => Date.now());
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const stats = useResource<{ items: StatsItem[] }>(
-    "day",
+  const stats = useResource<Stat[]>(
+    "day " + statsZone(),
     (s) => {
-      const to = new Date(Math.ceil(Math.max(from, Date.now()) / 3_600_000) * 3_600_000);
-      return get("/v1/stats", { from: new Date(to.getTime() - 24 * 3_600_000).toISOString(), to: to.toISOString(), step: "hour", tz: zone }, s);
+      const to = Math.ceil(Date.now() / 3_600_000) * 3_600_000;
+      return readStats({ from: to - 24 * 3_600_000, to, step: "hour" }, s);
     },
     () => false,
   );
   if (stats.error.value) return <ErrorState problem={stats.error.value} retry={() => void stats.reload()} />;
   if (!stats.data.value) return <Loading rows={3} />;
-  return <Chart items={stats.data.value.items} />;
+  return <Chart items={stats.data.value} />;
 }

@@ -1,0 +1,113 @@
+// End users: the people of the tenant's own product, as identity tokens name them.
+
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../../client/api";
+import type { Page } from "../../client/types";
+import { TextField } from "../../controls/form";
+import { Listing } from "../../controls/list";
+import { Empty } from "../../controls/states";
+import { Time } from "../../controls/text";
+import { Heading } from "../../frame/heading";
+import { href, query, setQuery } from "../../frame/router";
+import { visible } from "../../lib/hostile";
+import { onHint } from "../../live/feed";
+import { useList } from "../../live/list";
+import { hasPage } from "../run/parts";
+import type { PageProps } from "../registry";
+import { groupsOf, type EndUser } from "./fields";
+import { OneEndUser } from "./one";
+import { Labels } from "./parts";
+
+export default function EndUsers({ id }: PageProps) {
+  return id ? <OneEndUser key={id} id={id} /> : <List />;
+}
+
+const one = (id: string, s: AbortSignal): Promise<EndUser | null> => get<EndUser>("/v1/end-users/" + id, undefined, s).catch(() => null);
+
+/** found reads the end users that a search finds: the one of this external id first, then by parts of names. */
+async function found(q: string, tag: string, s: AbortSignal): Promise<Page<EndUser>> {
+  const [exact, near] = await Promise.all([
+    get<Page<EndUser>>("/v1/end-users", { external_id: q.slice(0, 255), limit: 1 }, s),
+    [...q].length >= 2 ? get<{ items: { kind: string; id: string }[] }>("/v1/search", { q }, s) : { items: [] },
+  ]);
+  const ids = near.items.filter((f) => f.kind === "end_user" && !exact.items.some((u) => u.id === f.id)).map((f) => f.id);
+  const others = await Promise.all(ids.map((id) => one(id, s)));
+  return { items: [...exact.items, ...others.filter((u): u is EndUser => u !== null)].filter((u) => !tag || u.tags.includes(tag)), next_cursor: null };
+}
+
+/** How often the list is read again at least. */
+const EVERY = 5_000;
+
+function List() {
+  const q = (query.value.get("q") ?? "").trim().slice(0, 200);
+  const tag = (query.value.get("tag") ?? "").slice(0, 60);
+  const [draft, setDraft] = useState({ q, tag });
+  const list = useList<EndUser>(["end-users", q, tag].join("\n"), {
+    read: (cursor, s) => (q ? found(q, tag, s) : get<Page<EndUser>>("/v1/end-users", { limit: 100, cursor, tag }, s)),
+    one,
+    concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "end_user" && typeof h.data["id"] === "string" && h.data["id"],
+  });
+  // A visitor who signs in is made without a hint: the list is read again when a conversation goes on, and now and then.
+  useEffect(() => {
+    const off = onHint((h) => {
+      if (h.event === "run.changed" && h.data["thread_id"] && h.data["status"] === "queued") list.touch();
+    });
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") list.touch();
+    }, EVERY);
+    return () => {
+      off();
+      clearInterval(timer);
+    };
+  }, [list]);
+  const clear = (): void => {
+    setDraft({ q: "", tag: "" });
+    setQuery({ q: null, tag: null });
+  };
+  return (
+    <>
+      <Heading text="End users" />
+      <form
+        class="filters"
+        role="search"
+        aria-label="End users"
+        onSubmit={(e) => {
+          e.preventDefault();
+          setQuery({ q: draft.q.trim(), tag: draft.tag.trim() });
+        }}
+      >
+        <TextField label="Name, e-mail or external ID" type="search" value={draft.q} onInput={(v) => setDraft({ ...draft, q: v })} />
+        <TextField label="Tag" value={draft.tag} onInput={(v) => setDraft({ ...draft, tag: v })} />
+        <button type="submit">Filter</button>
+        {(q || tag) && (
+          <button type="button" onClick={clear}>
+            Clear filters
+          </button>
+        )}
+      </form>
+      <Listing
+        name="End users"
+        list={list}
+        href={(u) => href("end-users/" + u.id)}
+        link={(u) => <bdi>{visible(u.external_id)}</bdi>}
+        columns={[
+          { head: "External ID", cell: () => null },
+          { head: "Name", cell: (u) => (u.name ? <bdi>{visible(u.name)}</bdi> : "–") },
+          { head: "E-mail", cell: (u) => (u.email ? <bdi>{visible(u.email)}</bdi> : "–"), wide: true },
+          { head: "Groups", cell: (u) => <Labels of={groupsOf(u)} most={3} /> },
+          { head: "Tags", cell: (u) => <Labels of={u.tags} most={3} /> },
+          { head: "Changed", cell: (u) => <Time at={u.updated_at} inside /> },
+        ]}
+        empty={
+          q || tag ? (
+            <Empty title="Nothing fits these filters" action={<button type="button" onClick={clear}>Clear filters</button>} />
+          ) : (
+            <Empty title="No end users yet" action={hasPage("embed") && <a href={href("embed")}>Embed keys</a>}>
+              A visitor of a chat whom your back end names with an identity token is shown here.
+            </Empty>
+          )
+        }
+      />
+    </>
+  );
+}
