@@ -3,6 +3,8 @@
 package blackbox
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -83,6 +85,7 @@ func TestCrashInABrowserSkill(t *testing.T) {
 			}
 			end := n.ended()
 			run := c.runOnce(t, ctx, b.agent, `/call browser_skill:`+b.slug+`.run {"order":"`+order+`","cause":"stock","reason":"r"}`)
+			var decided chan error
 			approve := func() {
 				t.Helper()
 				c.poll(t, ctx, run, "waiting_approval")
@@ -90,7 +93,11 @@ func TestCrashInABrowserSkill(t *testing.T) {
 					t.Fatal("it is cancelled before the decision")
 				}
 				a := c.pendingOf(t, run)
-				c.once(ctx, "/v1/approvals/"+a.ID+"/decide", "decision of "+point, object{"action": "approve"}, nil)
+				// The node may die before it answers. What is sent again is one decision.
+				decided = make(chan error, 1)
+				go func() {
+					decided <- c.once(ctx, "/v1/approvals/"+a.ID+"/decision", "decision of "+point, object{"action": "approve"}, &object{})
+				}()
 			}
 			if want.approved {
 				approve()
@@ -111,6 +118,9 @@ func TestCrashInABrowserSkill(t *testing.T) {
 			}
 			if !want.approved {
 				approve()
+			}
+			if err := <-decided; err != nil {
+				t.Fatal(err)
 			}
 			r := c.poll(t, ctx, run, "succeeded") // the agent's own run: the model was told, and answered
 			if got := toolOutput(r); !strings.Contains(got, want.hears) || strings.Contains(got, site.Password) {
@@ -153,7 +163,8 @@ func browsers(t *testing.T, n *node) (pids []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := browserHome(n)
+	dir := sha256.Sum256([]byte(n.dataDir()))
+	name := "node-" + hex.EncodeToString(dir[:6]) + "-"
 	for _, at := range all {
 		if line, err := os.ReadFile(at); err == nil && strings.Contains(string(line), name) {
 			pids = append(pids, filepath.Base(filepath.Dir(at)))
