@@ -195,7 +195,7 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 		c.ask(t, ctx, 404, "GET", "/v1/runs/"+run, nil, nil)
 	}
 	c.ask(t, ctx, 404, "GET", artifact, nil, nil)
-	// No row names the file any more, so the walk over the store removes it (store.TestOrphans).
+	// No row names the file any more, so the walk over the store removes it (persistence/store).
 	var rows int
 	if err := admin.QueryRow(ctx, "SELECT count(*) FROM artifacts").Scan(&rows); err != nil || rows != 0 {
 		t.Errorf("%d rows of artifacts, %v", rows, err)
