@@ -56,6 +56,7 @@ long: ## what CI leaves out for its half hour, a test a line in .ci/long: outage
 
 crash: long ## kill -9 at every commit boundary and at random under load, against a real server process; and make long
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 25m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
+	$(GO) test -tags failpoints -count=1 -timeout 10m -run 'TestAChromiumElsewhere|TestTheOperatorDoesWithoutASandbox|TestNoDatagramLeaves' ./transport/browser
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
 	$(GO) test -tags storm -count=1 -timeout 20m -run 'TestCluster(OfOne|Bulk|Documents|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox

@@ -121,7 +121,7 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	return out
 }
 
-// unavailable is the report of a part for which there was no browser.
+// unavailable is the report of a part for which there was no browser, or none that may be used.
 func unavailable() *skill.Report {
 	return &skill.Report{Event: skill.Fails, Fault: &skill.Fault{Code: skill.CodeStepFailed, Message: "This node has no browser."}}
 }
@@ -216,7 +216,10 @@ func (k *kind) part(ctx context.Context, s *State, again bool, do func(*skill.Jo
 	}
 	j, unfit, err := k.job(ctx, s, again)
 	if err == nil && unfit == "" {
-		r, err = do(j)
+		if r, err = do(j); err != nil && ctx.Err() == nil { // nothing was clicked
+			k.log(k.cfg.Log.Warn(), s).Err(err).Str("phase", string(s.Phase)).Msg("no browser could be had for a browser skill")
+			return unavailable(), ""
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		k.log(k.cfg.Log.Warn(), s).Err(err).Str("phase", string(s.Phase)).Msg("a browser skill could not run")
@@ -348,7 +351,9 @@ func (k *kind) compensate(ctx context.Context, s *State) any {
 	}
 	r, err := k.cfg.Browser.Compensate(ctx, &skill.Job{
 		Tenant: s.Tenant, Skill: s.Skill, Run: s.ID, Definition: row.Definition, Residency: row.Residency,
-		Open: func(string) (string, error) { return "", errNoSecrets },
+		Open: func(ref string) (string, error) { // the steps type no secrets; the fresh session signs in
+			return k.cfg.Secrets.Open(ctx, s.Tenant, s.Skill, s.Taught, s.ID, ref)
+		},
 		Keep: func(step string, jpeg []byte) (string, error) {
 			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, step, jpeg)
 		},
@@ -360,8 +365,6 @@ func (k *kind) compensate(ctx context.Context, s *State) any {
 	failpoint.Hit(pointUndone)
 	return Compensated{r}
 }
-
-var errNoSecrets = errors.New("compensation steps type no secrets")
 
 // take waits for a place of the node. The error says that the activation has ended.
 func (k *kind) take(ctx context.Context, t id.TenantID) (give func(), err error) {

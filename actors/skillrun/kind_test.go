@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"agentsvc/actors/skillrun"
@@ -199,25 +201,62 @@ func TestOnlyApprovedArgumentsAreCommitted(t *testing.T) {
 	}
 }
 
-// Fifty decisions at once on two nodes click once.
+// Fifty commits of one approval click once. On one node the run succeeds. Two nodes that hold the run at
+// once take it over from each other: a click that was lost, or may have been, is an unknown outcome, and any
+// other end is that of exactly one click.
 func TestFiftyCommitsClickOnce(t *testing.T) {
 	t.Parallel()
-	w, s := newWorld(t), newSite()
-	nodes := [2]*call{}
-	c := w.calls(w.node(s), w.agentRun(), 7).prepared()
-	c.decides("approved", c.args)
-	other := *c
-	other.n = w.node(s)
-	nodes[0], nodes[1] = c, &other
-	var wg sync.WaitGroup
-	for i := range 50 {
-		wg.Go(func() { _, _ = nodes[i%2].ask(c.commit()) })
-	}
-	wg.Wait()
-	testkit.Eventually(t, "it ends", func() bool { return strings.Contains(c.row(), "ended") })
-	// A node that takes a run over from a living one ends it without a second click.
-	if got := s.clicked(c.id()); len(got) > 1 {
-		t.Errorf("clicked %v, %s", got, c.row())
+	w := newWorld(t)
+	for name, row := range map[string]struct {
+		nodes int
+		ends  map[string][]int // the numbers of clicks that each end of the run allows
+	}{
+		"on one node": {1, map[string][]int{"succeeded, ended, held": {1}}},
+		"on two nodes": {2, map[string][]int{"succeeded, ended, held": {1}, "committed unknown_outcome, ended, held": {1},
+			"committing unknown_outcome, ended, held": {0, 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := w.in(t), newSite()
+			c := w.calls(w.node(s), w.agentRun(), 7).prepared()
+			c.decides("approved", c.args)
+			at := []*call{c}
+			for len(at) < row.nodes {
+				other := *c
+				other.n = w.node(s)
+				at = append(at, &other)
+			}
+			var wg sync.WaitGroup
+			var answered atomic.Int64
+			for i := range 50 {
+				wg.Go(func() {
+					if _, err := at[i%len(at)].ask(c.commit()); err == nil {
+						answered.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			if n := answered.Load(); n == 0 || row.nodes == 1 && n != 50 {
+				t.Errorf("%d of 50 commits were answered", n)
+			}
+			testkit.Eventually(t, "it ends", func() bool { return strings.Contains(c.row(), "ended") })
+			testkit.Eventually(t, "nothing goes on that could click", func() bool {
+				return s.pages() == 0 && !slices.ContainsFunc(at, func(c *call) bool { return c.n.Active(c.address()) })
+			})
+			for _, again := range at {
+				if got := again.must(c.commit()); got.Phase != skill.Ended {
+					t.Errorf("a commit after the end: %+v", got)
+				}
+			}
+			if got := s.clicked(c.id()); !slices.Contains(row.ends[c.row()], len(got)) || len(got) > 0 && got[0] != "7" {
+				t.Errorf("clicked %v, and the run is %q", got, c.row())
+			}
+			t.Logf("%d clicks, %s", len(s.clicked(c.id())), c.row())
+			receipts := w.text(`SELECT count(*) FROM audit_log WHERE target_id = $1 AND action = 'browser_skill.run.committed'`, c.id())
+			if want := strings.HasPrefix(c.row(), "committing"); (receipts == "0") != want {
+				t.Errorf("%s commits are audited, and the run is %q", receipts, c.row())
+			}
+		})
 	}
 }
 
@@ -455,7 +494,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A secret is opened when it is typed, each time.
+// A secret is opened when it is typed, each time, and in the fresh session of a compensation too.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t), newSite()
@@ -467,6 +506,12 @@ func TestSecrets(t *testing.T) {
 	c.approves().becomes("succeeded, ended, held")
 	if got := w.opened.Load(); got != 2 {
 		t.Errorf("opened %d times", got)
+	}
+	s.fails.Store(true)
+	c = w.calls(c.n, w.agentRun(), 8).prepared().approves()
+	c.becomes("verification_failed verification_failed, ended, held")
+	if got := w.text(`SELECT compensation ->> 'error' FROM browser_skill_runs WHERE id = $1`, c.id()); got != "" || w.opened.Load() != 5 {
+		t.Errorf("the compensation says %q; opened %d times", got, w.opened.Load())
 	}
 }
 

@@ -126,6 +126,11 @@ func (s *site) Read(context.Context, *skill.Job) (*skill.Report, error) {
 }
 
 func (s *site) Compensate(ctx context.Context, j *skill.Job) (*skill.Report, error) {
+	if s.secret.Load() { // a fresh session signs in again
+		if v, err := j.Open("password"); err != nil || v != "hunter2" {
+			return nil, fmt.Errorf("%q, %w", v, err)
+		}
+	}
 	s.mu.Lock()
 	s.undone[j.Run]++
 	s.mu.Unlock()

@@ -57,6 +57,13 @@ func (p *person) ended(seq int, his bool) id.RunID {
 		VALUES ($1, $2, $3, 0, 'responded', 'low', 'admin', 1, 'a.b', to_json($4::text), convert_to($4, 'UTF8'), sha256(''), '{}', 'respond', 'reject', $4, now(), now(), now(), now())`,
 		p.tenant, approval, run, canary)
 	p.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'approval', $2, 'expire', now()), ($1, 'run', $3, 'deadline', now())`, p.tenant, approval, run)
+	p.exec(`INSERT INTO artifacts (tenant_id, id, run_id, kind, name, media_type, size_bytes, sha256, created_at) VALUES ($1, $2, $3, 'html', $4, 'text/html', 1, sha256(''), now())`,
+		p.tenant, id.NewAnywhere(), run, canary)
+	skill := id.NewAnywhere()
+	p.exec(`INSERT INTO browser_skills (tenant_id, id, slug, name, definition, policy) VALUES ($1, $2, $2::uuid::text, 'Pay', '{}', '{}')`, p.tenant, skill)
+	p.exec(`INSERT INTO browser_skill_runs (tenant_id, id, skill_id, slug, revision, agent_run_id, created_by, reason, mode, status, key, args, precommit, result, state, created_at, finished_at)
+		VALUES ($1, $2, $3, 'pay', 1, $4, 'system', $5, 'run', 'succeeded', $2::uuid::text, convert_to($5, 'UTF8'), to_json($5::text), to_json($5::text), '', now(), now())`,
+		p.tenant, id.NewAnywhere(), skill, run, canary)
 	p.exec(`INSERT INTO usage_records (tenant_id, id, at, kind, run_id, agent_id, tokens_in) VALUES ($1, $2, now(), 'llm', $3, $4, 7)`, p.tenant, id.NewAnywhere(), run, p.agent)
 	p.heard(run, "succeeded")
 	return run
@@ -88,7 +95,7 @@ func (r *rows) gone() []Person {
 func (r *rows) mentions() string {
 	r.t.Helper()
 	var found []string
-	for _, table := range []string{"threads", "messages", "runs", "run_steps", "run_marks", "approvals", "webhook_deliveries", "usage_records", "audit_log", "end_users"} {
+	for _, table := range []string{"threads", "messages", "runs", "run_steps", "run_marks", "approvals", "artifacts", "browser_skill_runs", "webhook_deliveries", "usage_records", "audit_log", "end_users"} {
 		var n int
 		if err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FROM `+table+` x WHERE tenant_id = $1 AND (x::text LIKE '%' || $2 || '%' OR x::text LIKE '%' || encode(convert_to($2, 'UTF8'), 'hex') || '%')`,
 			r.tenant, canary).Scan(&n); err != nil {
@@ -164,7 +171,7 @@ func TestWhatADeletedEndUserLeavesIsErased(t *testing.T) {
 		if left := r.mentions(); left != "" {
 			t.Errorf("%v: left in %s", order, left)
 		}
-		for _, table := range []string{"runs", "run_steps", "run_marks", "approvals", "messages", "end_users", "webhook_deliveries"} {
+		for _, table := range []string{"runs", "run_steps", "run_marks", "approvals", "artifacts", "browser_skill_runs", "messages", "end_users", "webhook_deliveries"} {
 			if n := r.rowsOf(table); n != 0 {
 				t.Errorf("%v: %d rows of %s", order, n, table)
 			}
@@ -177,7 +184,7 @@ func TestWhatADeletedEndUserLeavesIsErased(t *testing.T) {
 		if now := r.rowsOf("usage_records"); now != stays || stays == 0 {
 			t.Errorf("%v: %d usage records of %d", order, now, stays)
 		}
-		if now := other.mentions(); now != theirs || !strings.Contains(theirs, "webhook_deliveries") {
+		if now := other.mentions(); now != theirs || !strings.Contains(theirs, "artifacts browser_skill_runs webhook_deliveries") {
 			t.Errorf("%v: of somebody else %q is left of %q", order, now, theirs)
 		}
 	}

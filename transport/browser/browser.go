@@ -44,8 +44,8 @@ type Config struct {
 	Memory      int64         // bytes that the driver and Chromium may have together; 0: 1.5 GiB
 	StepTimeout time.Duration // 0: 10 s
 	JobTimeout  time.Duration // 0: 2 min
-	// NoSandbox allows a Chromium without its own sandbox in Production. Elsewhere it runs so
-	// where the machine allows no sandbox, with a warning.
+	// NoSandbox allows a Chromium without its own sandbox in Production, here or elsewhere (CDP).
+	// In development it runs so where the machine allows no sandbox, with a warning.
 	NoSandbox  bool
 	Production bool
 
@@ -144,6 +144,9 @@ func (b *Browser) available() error {
 
 var errNoSandbox = fmt.Errorf("%w: this machine does not let Chromium use its sandbox: allow unprivileged user namespaces, "+
 	"or set SVC_BROWSER_NO_SANDBOX=true if something else confines the service", ErrUnavailable)
+
+var errNoSandboxElsewhere = fmt.Errorf("%w: the Chromium of SVC_BROWSER_CDP runs without its sandbox: start it without --no-sandbox, "+
+	"or set SVC_BROWSER_NO_SANDBOX=true if something else confines it", ErrUnavailable)
 
 // Prepare signs in and performs the steps before the commit in a fresh context, locates the
 // commit's target and reads the page back. The session is not nil only if that landed; the caller

@@ -91,11 +91,16 @@ func (b *Browser) launch() (*engine, error) {
 			}
 			return e, nil
 		}
-		if !sandboxed || !strings.Contains(err.Error(), "sandbox") {
+		if errors.Is(err, errNoSandboxElsewhere) {
+			b.cfg.Log.Error().Err(err).Msg("browser skills are refused")
+			return nil, err
+		}
+		if b.cfg.CDP != "" || !sandboxed || !strings.Contains(err.Error(), "sandbox") {
 			break
 		}
 		b.sandbox = sandboxNone
 		if b.cfg.Production && !b.cfg.NoSandbox {
+			b.cfg.Log.Error().Err(errNoSandbox).Msg("browser skills are refused")
 			return nil, errNoSandbox
 		}
 		b.cfg.Log.Warn().Msg("chromium runs without its own sandbox: this machine does not allow it")
@@ -200,11 +205,40 @@ func (b *Browser) connect(e *engine, pw *playwright.Playwright, sandboxed bool) 
 	if err != nil {
 		return err
 	}
+	if b.cfg.CDP != "" {
+		if err := b.confinedElsewhere(e.browser); err != nil {
+			return err
+		}
+	}
 	e.browser.OnDisconnected(func(playwright.Browser) { e.end(errDied) })
 	return nil
 }
 
 var errDied = errors.New("the browser ended")
+
+// confinedElsewhere refuses, in production, a Chromium elsewhere that says of itself that it has no
+// sandbox. One that does not answer is the operator's to confine.
+func (b *Browser) confinedElsewhere(of playwright.Browser) error {
+	if !b.cfg.Production || b.cfg.NoSandbox {
+		return nil
+	}
+	var said any
+	s, err := of.NewBrowserCDPSession()
+	if err == nil {
+		said, err = s.Send("SystemInfo.getInfo", nil)
+		_ = s.Detach()
+	}
+	if err != nil {
+		b.cfg.Log.Warn().Str("err", brief(err)).Msg("the chromium elsewhere does not say whether it has a sandbox")
+		return nil
+	}
+	info, _ := said.(map[string]any)
+	line, _ := info["commandLine"].(string)
+	if strings.Contains(line+" ", "--no-sandbox ") {
+		return errNoSandboxElsewhere
+	}
+	return nil
+}
 
 // attend watches the memory of an engine until it ends.
 func (b *Browser) attend(e *engine) {

@@ -134,7 +134,7 @@ func (s *session) setCookies(ctx context.Context) error {
 		if message != "" {
 			return failed(skill.CodeSessionExpired, "The stored cookies cannot be read.")
 		}
-		var set []playwright.OptionalCookie
+		set := make([]playwright.OptionalCookie, 0, len(cookies))
 		for i := range cookies {
 			c := &cookies[i]
 			fits := false
@@ -160,7 +160,7 @@ func (s *session) setCookies(ctx context.Context) error {
 			set = append(set, k)
 		}
 		if len(set) == 0 {
-			continue
+			return failed(skill.CodeSessionExpired, "None of the stored cookies is for a host of the skill.")
 		}
 		limit, cancel := context.WithTimeout(ctx, s.step)
 		err = s.do(limit, func() error { return s.context.AddCookies(set) })

@@ -142,6 +142,9 @@ func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Plan
 	switch {
 	case failed != nil:
 		return failed
+	case row.FinishedAt != nil && b.hadNoBrowser(row):
+		out := tool.FailedResult(errNoBrowser, noBrowserText)
+		return &out
 	case row.FinishedAt != nil:
 		out := skillOutcome(run, row, p.Tool, duplicate)
 		return &out
@@ -171,7 +174,18 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 	if failed != nil {
 		return *failed
 	}
+	if b.hadNoBrowser(row) {
+		return tool.FailedResult(errNoBrowser, noBrowserText)
+	}
 	return skillOutcome(run, row, p.Tool, duplicate)
+}
+
+const noBrowserText = "This deployment has no browser. Nothing was run."
+
+// hadNoBrowser reports whether a run that has ended found out that this node has no browser that may be
+// used: without its sandbox, for example, which shows only when it is started. It committed nothing.
+func (b *Toolbox) hadNoBrowser(r *store.SkillRun) bool {
+	return r.Status == skill.Failed && !r.Held && r.Code != nil && *r.Code == skill.CodeStepFailed && b.Skills.Available() != nil
 }
 
 func failed(code, message string) *tool.Outcome {
@@ -210,7 +224,7 @@ func (b *Toolbox) offered(ctx context.Context, t *tool.Caller, name string) (*vi
 func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, duplicate bool, out *tool.Outcome) {
 	run = p.Skill.Run
 	if b.Skills == nil {
-		return run, false, failed(errNoBrowser, "This deployment has no browser. Nothing was run.")
+		return run, false, failed(errNoBrowser, noBrowserText)
 	}
 	v, o, err := b.offered(ctx, &t, p.Tool)
 	switch {
@@ -250,7 +264,7 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 			return *holder, *holder != run, nil
 		}
 		if b.Skills.Available() != nil {
-			return run, false, failed(errNoBrowser, "This deployment has no browser. Nothing was run.")
+			return run, false, failed(errNoBrowser, noBrowserText)
 		}
 		_, err = b.askSkill(ctx, t.Tenant, start.Run, start)
 		switch {
@@ -266,7 +280,7 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 // commitSkill makes the run of an approved call go on. A run that may not is ended.
 func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned) *tool.Outcome {
 	if b.Skills == nil || p.Approval == nil {
-		return failed(errNoBrowser, "This deployment has no browser. Nothing was run.")
+		return failed(errNoBrowser, noBrowserText)
 	}
 	_, o, err := b.offered(ctx, &t, p.Tool)
 	if err != nil {

@@ -165,4 +165,21 @@ func TestCallsOfASkill(t *testing.T) {
 	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillUnavailable, "")) {
 		t.Errorf("a dry run without a browser: %v", err)
 	}
+	// A browser that is refused when it is started, as one without a sandbox is in production.
+	rows.row, rows.err = ended(skill.Failed, skill.CodeStepFailed), nil
+	rows.row.Held = false
+	w.box.Skills.Available = func() error {
+		if len(rows.asked) > 0 {
+			return none
+		}
+		return nil
+	}
+	rows.asked = nil
+	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillUnavailable, "")) || len(rows.asked) != 1 {
+		t.Errorf("a dry run whose browser is refused: %v", err)
+	}
+	rows.asked = nil
+	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); !out.IsError || !strings.Contains(out.Content, string(problem.CodeBrowserSkillUnavailable)) || len(rows.asked) != 1 {
+		t.Errorf("a call whose browser is refused: %s", out.Content)
+	}
 }

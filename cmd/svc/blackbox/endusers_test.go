@@ -136,6 +136,21 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 	}
 	c.ask(t, ctx, 202, "POST", "/v1/threads/"+ended.ThreadID+"/messages", object{"content": "/echo about " + canary}, &backend)
 	c.poll(t, ctx, backend.RunID, "succeeded")
+	// A file that was made in the person's thread.
+	var report struct {
+		RunID string `json:"run_id"`
+	}
+	c.ask(t, ctx, 202, "POST", "/v1/threads/"+ended.ThreadID+"/messages", object{"content": "/say # Report " + canary, "deliverable": "html"}, &report)
+	c.poll(t, ctx, report.RunID, "succeeded")
+	var made struct{ Items []struct{ ID string } }
+	c.ask(t, ctx, 200, "GET", "/v1/runs/"+report.RunID+"/artifacts", nil, &made)
+	if len(made.Items) != 1 {
+		t.Fatalf("%d artifacts", len(made.Items))
+	}
+	artifact := "/v1/runs/" + report.RunID + "/artifacts/" + made.Items[0].ID
+	if got := c.ask(t, ctx, 200, "GET", artifact, nil, nil); !strings.Contains(string(got.body), "4711-kim") {
+		t.Errorf("the file is %s", got)
+	}
 	running := say(kim, "/delay 80s\n/echo "+canary)
 	c.poll(t, ctx, running.RunID, "running")
 
@@ -143,7 +158,7 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 	left := func() string {
 		t.Helper()
 		var found []string
-		for _, table := range []string{"threads", "messages", "runs", "run_steps", "run_marks", "webhook_deliveries", "audit_log", "usage_records", "end_users"} {
+		for _, table := range []string{"threads", "messages", "runs", "run_steps", "run_marks", "artifacts", "webhook_deliveries", "audit_log", "usage_records", "end_users"} {
 			var rows int
 			if err := admin.QueryRow(ctx, "SELECT count(*) FROM "+table+" x WHERE x::text LIKE '%4711-kim%' OR x::text LIKE '%' || encode('4711-kim', 'hex') || '%'").Scan(&rows); err != nil {
 				t.Fatal(err)
@@ -154,7 +169,7 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 		}
 		return strings.Join(found, " ")
 	}
-	if before := left(); before != "threads messages runs run_steps webhook_deliveries" {
+	if before := left(); before != "threads messages runs run_steps artifacts webhook_deliveries" {
 		t.Errorf("the person's data is in %s", before)
 	}
 	c.ask(t, ctx, 204, "DELETE", "/v1/end-users/"+kim.EndUserID, nil, nil)
@@ -176,8 +191,14 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 			t.Fatalf("data is left in %s", left())
 		}
 	}
-	for _, run := range []string{ended.RunID, backend.RunID, running.RunID} {
+	for _, run := range []string{ended.RunID, backend.RunID, report.RunID, running.RunID} {
 		c.ask(t, ctx, 404, "GET", "/v1/runs/"+run, nil, nil)
+	}
+	c.ask(t, ctx, 404, "GET", artifact, nil, nil)
+	// No row names the file any more, so the walk over the store removes it (persistence/store).
+	var rows int
+	if err := admin.QueryRow(ctx, "SELECT count(*) FROM artifacts").Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("%d rows of artifacts, %v", rows, err)
 	}
 	c.ask(t, ctx, 200, "GET", "/v1/runs/"+theirs.RunID, nil, nil)
 	var usage struct{ Items []any }

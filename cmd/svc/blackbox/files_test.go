@@ -390,6 +390,25 @@ func TestFilesMove(t *testing.T) {
 	for i := range 10 {
 		add(byte(i), i*100_000)
 	}
+	// And a file that a run made.
+	var posted struct {
+		RunID string `json:"run_id"`
+	}
+	c.ask(t, ctx, 202, "POST", "/v1/threads/"+c.thread(t, ctx, c.publish(t, "Moves", simulatedModel))+"/messages", object{"content": "/say # A report that moves", "deliverable": "html"}, &posted)
+	c.poll(t, ctx, posted.RunID, "succeeded")
+	var made struct{ Items []struct{ ID string } }
+	c.ask(t, ctx, 200, "GET", "/v1/runs/"+posted.RunID+"/artifacts", nil, &made)
+	if len(made.Items) != 1 {
+		t.Fatalf("%d artifacts", len(made.Items))
+	}
+	artifact := "/v1/runs/" + posted.RunID + "/artifacts/" + made.Items[0].ID
+	report := c.ask(t, ctx, 200, "GET", artifact, nil, nil).body
+	reported := func() {
+		t.Helper()
+		if got := c.ask(t, ctx, 200, "GET", artifact, nil, nil); !bytes.Equal(got.body, report) {
+			t.Errorf("the run's file is %s", got)
+		}
+	}
 	bucket := inBucket(server.Addr)
 	to := strings.TrimPrefix(bucket[0], "SVC_FILES_URL=")
 	var out struct {
@@ -412,11 +431,11 @@ func TestFilesMove(t *testing.T) {
 		}
 		return stderr
 	}
-	if moves(0, "--to", to); out.Copied != 10 || out.Bytes != 4_500_000 || out.There != 0 {
+	if moves(0, "--to", to); out.Copied != 11 || out.Bytes != 4_500_000+int64(len(report)) || out.There != 0 {
 		t.Errorf("first: %+v", out)
 	}
 	add(10, 17<<20)
-	if moves(0, "--to", to); out.Copied != 1 || out.There != 10 {
+	if moves(0, "--to", to); out.Copied != 1 || out.There != 11 {
 		t.Errorf("then: %+v", out)
 	}
 	for wrong, args := range map[string][]string{
@@ -438,6 +457,7 @@ func TestFilesMove(t *testing.T) {
 	for id, content := range files {
 		c.holds(t, ctx, id, content)
 	}
+	reported()
 	// A file that does not match its row is not moved on.
 	damaged := slices.Collect(maps.Keys(files))[0]
 	key := "attachments/" + c.Tenant + "/" + damaged
@@ -445,13 +465,13 @@ func TestFilesMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := "file://" + filepath.Join(dataDir(t), "files")
-	if moves(1, "--from", "file://"+filepath.Join(n.dataDir(), "blobs"), "--to", elsewhere); out.Copied != 10 || len(out.Failed) != 1 || out.Failed[0].Key != key {
+	if moves(1, "--from", "file://"+filepath.Join(n.dataDir(), "blobs"), "--to", elsewhere); out.Copied != 11 || len(out.Failed) != 1 || out.Failed[0].Key != key {
 		t.Errorf("a damaged file: %+v", out)
 	}
-	if moves(0, "--from", to, "--to", elsewhere); out.Copied != 1 || out.There != 10 {
+	if moves(0, "--from", to, "--to", elsewhere); out.Copied != 1 || out.There != 11 {
 		t.Errorf("and from the other store: %+v", out)
 	}
-	if moves(0, "--from", to, "--to", elsewhere, "--verify"); out.Copied != 0 || out.There != 11 {
+	if moves(0, "--from", to, "--to", elsewhere, "--verify"); out.Copied != 0 || out.There != 12 {
 		t.Errorf("verified: %+v", out)
 	}
 	n.kill()
@@ -459,4 +479,5 @@ func TestFilesMove(t *testing.T) {
 	for id, content := range files {
 		c.holds(t, ctx, id, content)
 	}
+	reported()
 }

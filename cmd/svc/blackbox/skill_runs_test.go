@@ -37,14 +37,22 @@ type backOffice struct {
 
 func (c *caller) backOffice(t *testing.T, name string, policy object) *backOffice {
 	t.Helper()
+	return c.backOfficeOf(t, name, policy, cancelsOrder, func(*site.Site) object {
+		return object{"mode": "credentials", "secrets": object{"user": site.User, "password": site.Password}}
+	})
+}
+
+// backOfficeOf makes one whose skill has another definition, and the auth that goes with it.
+func (c *caller) backOfficeOf(t *testing.T, name string, policy object, definition string, auth func(*site.Site) object) *backOffice {
+	t.Helper()
 	ctx := within(t, 20*time.Second)
 	b := &backOffice{Site: site.New(site.Options{})}
 	server := httptest.NewServer(b.Site)
 	t.Cleanup(server.Close)
-	definition := strings.NewReplacer("URL", server.URL, "HOST", strings.TrimPrefix(server.URL, "http://")).Replace(cancelsOrder)
+	definition = strings.NewReplacer("URL", server.URL, "HOST", strings.TrimPrefix(server.URL, "http://")).Replace(definition)
 	var made struct{ Skill struct{ ID, Slug string } }
 	c.ask(t, ctx, 201, "POST", "/v1/browser-skills", object{"name": name, "definition": json.RawMessage(definition), "policy": policy, "owner_attested": true,
-		"auth": object{"mode": "credentials", "secrets": object{"user": site.User, "password": site.Password}}}, &made)
+		"auth": auth(b.Site)}, &made)
 	b.skill, b.slug = made.Skill.ID, made.Skill.Slug
 	b.agent = c.publish(t, "Clerk of "+name, simulatedModel)
 	c.ask(t, ctx, 201, "POST", "/v1/browser-skills/"+b.skill+"/grants", object{"agent_id": b.agent, "ops": []string{"run", "dry_run"}}, nil)
@@ -174,5 +182,61 @@ func TestAnAgentRunsABrowserSkill(t *testing.T) { // not parallel: a browser has
 	}
 	if b.Effects("1003") != 0 {
 		t.Errorf("%d effects without an approval", b.Effects("1003"))
+	}
+}
+
+// cookieJar is a secret that signs in to a back office.
+func cookieJar(b *site.Site) object {
+	doc, err := json.Marshal([]object{{"name": "session", "value": b.Session(), "domain": "127.0.0.1", "path": "/", "httpOnly": true}})
+	if err != nil {
+		panic(err)
+	}
+	return object{"mode": "cookies", "secrets": object{"jar": string(doc)}}
+}
+
+// byCookies is cancelsOrder with cookies in place of the steps that sign in.
+var byCookies = strings.NewReplacer(`"URL/login"`, `"URL/orders"`, `{"kind": "credentials", "secret_refs": ["user", "password"]}`, `{"kind": "cookies", "secret_refs": ["jar"]}`).
+	Replace(cancelsOrder[:strings.Index(cancelsOrder, `  {"id":"user"`)] + cancelsOrder[strings.Index(cancelsOrder, `  {"id":"open"`):])
+
+// A skill signs in with cookies of the vault: no answer holds them, each opening is audited, and cookies that
+// the site forgot are replaced by a PATCH.
+func TestASkillSignsInWithCookies(t *testing.T) { // not parallel: a browser has a low priority
+	c := sharedNode(t).tenant("cookies of skills")
+	b := c.backOfficeOf(t, "By cookies", object{}, byCookies, cookieJar)
+	ctx := within(t, 90*time.Second)
+	var seen struct {
+		Skill struct {
+			Meta struct {
+				Kind string
+				Refs []string `json:"secret_refs"`
+			} `json:"credential_meta"`
+		}
+	}
+	if got := c.ask(t, ctx, 200, "GET", "/v1/browser-skills/"+b.skill, nil, &seen); seen.Skill.Meta.Kind != "cookies" || strings.Join(seen.Skill.Meta.Refs, " ") != "jar" || strings.Contains(string(got.body), "httpOnly") {
+		t.Errorf("it shows %s", got)
+	}
+	dry := func(status int) (answer, skillRun) {
+		t.Helper()
+		var tried struct{ Run skillRun }
+		got := c.ask(t, ctx, status, "POST", "/v1/browser-skills/"+b.skill+"/dry-run", object{"params": object{"order": "1001", "cause": "stock"}}, &tried)
+		return got, tried.Run
+	}
+	if got, run := dry(200); run.Status != "succeeded" || b.Hits("GET /login") != 0 || b.Effects("1001") != 0 {
+		t.Errorf("%s, %d visits of the login page", got, b.Hits("GET /login"))
+	}
+	b.Set(site.Knobs{Expired: true})
+	if got, _ := dry(502); !strings.Contains(string(got.body), `"session_expired"`) {
+		t.Errorf("an ended session: %s", got)
+	}
+	b.Set(site.Knobs{})
+	c.ask(t, ctx, 400, "PATCH", "/v1/browser-skills/"+b.skill, object{"auth": object{"mode": "cookies", "secrets": object{"jar": "session=x"}}}, nil)
+	c.ask(t, ctx, 200, "PATCH", "/v1/browser-skills/"+b.skill, object{"auth": cookieJar(b.Site)}, nil)
+	if got, run := dry(200); run.Status != "succeeded" {
+		t.Errorf("with fresh cookies: %s", got)
+	}
+	var audit struct{ Items []struct{ Action string } }
+	c.ask(t, ctx, 200, "GET", "/v1/audit?action=browser_skill.credential_access", nil, &audit)
+	if len(audit.Items) != 3 {
+		t.Errorf("%d openings are audited", len(audit.Items))
 	}
 }

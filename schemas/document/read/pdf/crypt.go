@@ -166,7 +166,7 @@ func newKey(r int, u []byte, encrypted object) ([]byte, bool) {
 
 // hardened is the hash of revision 6, for an empty password.
 func hardened(k []byte) []byte {
-	for round := 0; ; round++ {
+	for round := 1; ; round++ {
 		k1 := bytes.Repeat(k, 64)
 		block, err := aes.NewCipher(k[:16])
 		if err != nil {
@@ -188,7 +188,7 @@ func hardened(k []byte) []byte {
 			s := sha512.Sum512(k1)
 			k = s[:]
 		}
-		if round >= 63 && int(k1[len(k1)-1]) <= round-32 {
+		if round >= 64 && int(k1[len(k1)-1]) <= round-32 { // the number of rounds that were made
 			return k[:32]
 		}
 	}
