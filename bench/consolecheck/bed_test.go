@@ -575,6 +575,11 @@ func visible(t *testing.T, l playwright.Locator) {
 	must(t, expect.Locator(l).ToBeVisible())
 }
 
+func contains(t *testing.T, l playwright.Locator, text any) {
+	t.Helper()
+	must(t, expect.Locator(l).ToContainText(text))
+}
+
 func gone(t *testing.T, l playwright.Locator) {
 	t.Helper()
 	must(t, expect.Locator(l).ToHaveCount(0))

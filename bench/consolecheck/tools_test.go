@@ -34,11 +34,6 @@ func pick(t *testing.T, l playwright.Locator, label string) {
 	must(t, err)
 }
 
-func contains(t *testing.T, l playwright.Locator, text any) {
-	t.Helper()
-	must(t, expect.Locator(l).ToContainText(text))
-}
-
 func click(t *testing.T, l playwright.Locator) {
 	t.Helper()
 	must(t, l.Click())

@@ -42,11 +42,6 @@ func choose(t *testing.T, l playwright.Locator, v playwright.SelectOptionValues)
 	must(t, err)
 }
 
-func contains(t *testing.T, l playwright.Locator, text string) {
-	t.Helper()
-	must(t, expect.Locator(l).ToContainText(text))
-}
-
 // Section 5, triggers: a schedule is made with its next times in view, fired, paused and deleted.
 func TestAScheduleFromTheConsole(t *testing.T) {
 	t.Parallel()
