@@ -66,3 +66,9 @@ export const noAnswer = (): Problem => new Problem(0, "NETWORK", "The service do
 /** problem makes a Problem of anything that was thrown. */
 export const asProblem = (e: unknown): Problem =>
   e instanceof Problem ? e : new Problem(-1, "CONSOLE", "The console failed", e instanceof Error ? e.message : String(e));
+
+/** unlessGone is the answer of a read that failed: null where the object is gone. All else is still unknown and thrown. */
+export function unlessGone(e: unknown): null {
+  if (asProblem(e).status === 404) return null;
+  throw e;
+}

@@ -10,6 +10,7 @@ export interface Act {
   /** run does the work once: a second click while it runs is none. It returns whether it was done. */
   run(work: (intent: Intent) => Promise<void>): Promise<boolean>;
   retry(): void;
+  /** clear forgets the problem and what failed. */
   clear(): void;
 }
 
@@ -41,8 +42,26 @@ export function useAction(): Act {
     problem,
     run,
     retry: () => void (last.current && run(last.current)),
-    clear: () => setProblem(null),
+    clear: () => {
+      setProblem(null);
+      last.current = null;
+    },
   };
+}
+
+/**
+ * useAsking is which dialog of an action is open. Opening or closing one forgets what failed
+ * before: Try again repeats what was confirmed in this dialog, or nothing.
+ */
+export function useAsking<T>(act: Act, none: T): [T, (to: T) => void] {
+  const [asking, set] = useState<T>(none);
+  return [
+    asking,
+    (to) => {
+      act.clear();
+      set(() => to);
+    },
+  ];
 }
 
 /** Failed shows why an action failed; inputs stay, and what may work later can be tried again. */

@@ -50,6 +50,13 @@ export async function navigate(url: string, replace = false): Promise<void> {
   go(url, replace);
 }
 
+/** leave opens a page from a form whose work is done: nothing in it would be lost. */
+export function leave(url: string): void {
+  dirty.clear();
+  // After the caller's own change is drawn: the form's dialog closes.
+  setTimeout(() => void navigate(url));
+}
+
 /** setQuery changes values of the query; null and "" leave one out. It replaces the entry of the history, as filters do. */
 export function setQuery(values: Record<string, string | null | undefined>, replace = true): void {
   const q = new URLSearchParams(location.search);

@@ -11,7 +11,7 @@ import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { href, navigate } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { useList } from "../../live/list";
 import { visible } from "../../lib/hostile";
 import type { PageProps } from "../registry";
@@ -73,7 +73,7 @@ function New({ onClose }: { onClose: () => void }) {
         manifest: { model: { provider: f.provider.trim(), name: f.model.trim() }, ...(f.instructions.trim() ? { instructions: f.instructions } : {}) },
       });
       onClose();
-      setTimeout(() => void navigate(href("agents/" + made.agent.id)));
+      leave(href("agents/" + made.agent.id));
     });
   };
   const known = ["name", "description", "manifest.model.provider", "manifest.model.name", "manifest.instructions"];

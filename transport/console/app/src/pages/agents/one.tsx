@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { schemaOf } from "../../client/schema";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
 import { SchemaForm } from "../../controls/schemaform";
@@ -15,7 +15,7 @@ import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty as dirtyForms, href, navigate, query, setQuery } from "../../frame/router";
+import { choice, dirty as dirtyForms, href, leave, query, setQuery } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { diff, type Change } from "../../lib/diff";
 import { visible } from "../../lib/hostile";
@@ -81,8 +81,8 @@ function Loaded({ a, changed }: { a: AgentView; changed: () => void }) {
   const asked = whole("version");
   const shown = asked ?? (a.latest_version || null);
   const against = whole("compare");
-  const [asking, setAsking] = useState<"" | "publish" | "archive">("");
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "publish" | "archive">(act, "");
   const [warnings, setWarnings] = useState<string[]>([]);
   const admin = can("admin");
   const path = `/v1/agents/${a.id}`;
@@ -99,8 +99,7 @@ function Loaded({ a, changed }: { a: AgentView; changed: () => void }) {
     void act.run(async (i) => {
       await i.send("DELETE", path);
       setAsking("");
-      dirtyForms.clear();
-      setTimeout(() => void navigate(href("agents")));
+      leave(href("agents"));
     });
   };
   const name = visible(a.name);

@@ -10,7 +10,7 @@ import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { href, navigate, query, setQuery } from "../../frame/router";
+import { href, leave, query, setQuery } from "../../frame/router";
 import { plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { agents } from "../../live/names";
@@ -86,7 +86,7 @@ function List() {
           onDone={() => {
             const to = href("embed/" + secrets.id);
             setSecrets(null);
-            setTimeout(() => void navigate(to));
+            leave(to);
           }}
         />
       )}

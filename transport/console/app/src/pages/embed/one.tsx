@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Schemas } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Check, Field, Select, TextField } from "../../controls/form";
 import { ErrorState, Loading } from "../../controls/states";
@@ -11,7 +11,7 @@ import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { dirty as dirtyForms, href, navigate } from "../../frame/router";
+import { dirty as dirtyForms, href, leave } from "../../frame/router";
 import { plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { agents } from "../../live/names";
@@ -27,9 +27,9 @@ const words = (v: string): { value: string; label: string } => ({ value: v, labe
 export function OneKey({ id }: { id: string }) {
   const path = "/v1/embed-keys/" + id;
   const r = useResource<EmbedKey>(id, (s) => get<EmbedKey>(path, undefined, s), (h) => h.event === "resource.changed" && h.data["id"] === id);
-  const [asking, setAsking] = useState<"" | "rotate" | "identity" | "disable" | "revoke">("");
   const [secrets, setSecrets] = useState<Secret[]>([]);
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "rotate" | "identity" | "disable" | "revoke">(act, "");
   useEffect(() => agents.read(), []);
   const k = r.data.value;
   const error = r.error.value;
@@ -72,8 +72,7 @@ export function OneKey({ id }: { id: string }) {
       await i.send("DELETE", path);
       setAsking("");
       announce(`${k.name} is revoked`);
-      dirtyForms.clear();
-      setTimeout(() => void navigate(href("embed")));
+      leave(href("embed"));
     });
   };
   const snippet = `<script async src="${location.origin}/embed/v1/widget.js" data-key="${k.key_prefix}…"></script>`;

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -22,7 +23,7 @@ export default function EndUsers({ id }: PageProps) {
   return id ? <OneEndUser key={id} id={id} /> : <List />;
 }
 
-const one = (id: string, s: AbortSignal): Promise<EndUser | null> => get<EndUser>("/v1/end-users/" + id, undefined, s).catch(() => null);
+const one = (id: string, s: AbortSignal): Promise<EndUser | null> => get<EndUser>("/v1/end-users/" + id, undefined, s).catch(unlessGone);
 
 /** found reads the end users that a search finds: the one of this external id first, then by parts of names. */
 async function found(q: string, tag: string, s: AbortSignal): Promise<Page<EndUser>> {

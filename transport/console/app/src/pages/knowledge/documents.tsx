@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, randomKey } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
@@ -33,7 +34,7 @@ export function Documents({ base }: { base: Base }) {
   const admin = can("admin");
   const list = useList<Doc>([base.id, status, source].join("\n"), {
     read: (cursor, s) => get<Page<Doc>>(path, { limit: 100, cursor, status, source_id: source }, s),
-    one: (d, s) => get<Doc>(`${path}/${d}`, undefined, s).catch(() => null),
+    one: (d, s) => get<Doc>(`${path}/${d}`, undefined, s).catch(unlessGone),
     // A document that is gone has no parent any more.
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "kb.document" && (h.data.parent_id === base.id || !h.data.parent_id) && typeof h.data.id === "string" && h.data.id,
   });

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
@@ -11,7 +12,7 @@ import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { dirty, href, navigate } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { useList } from "../../live/list";
 import { brief, visible } from "../../lib/hostile";
 import type { PageProps } from "../registry";
@@ -26,7 +27,7 @@ function List() {
   const [making, setMaking] = useState(false);
   const list = useList<Base>("knowledge", {
     read: (cursor, s) => get<Page<Base>>("/v1/knowledge-bases", { limit: 100, cursor }, s),
-    one: (id, s) => get<Base>("/v1/knowledge-bases/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<Base>("/v1/knowledge-bases/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "kb" && typeof h.data.id === "string" && h.data.id,
   });
   const create = can("admin") ? (
@@ -73,9 +74,8 @@ function New({ onClose }: { onClose: () => void }) {
         ...(description.trim() ? { description: description.trim() } : {}),
         ...(embedding.on ? { embedding: { provider: embedding.provider.trim(), model: embedding.model.trim() } } : {}),
       });
-      dirty.clear();
       onClose();
-      setTimeout(() => void navigate(href("knowledge/" + made.id)));
+      leave(href("knowledge/" + made.id));
     });
   };
   const known = ["name", "description", "embedding", "embedding.provider", "embedding.model"];

@@ -10,7 +10,7 @@ import { Tabs } from "../../controls/tabs";
 import { Copy, Stranger } from "../../controls/text";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty, href, navigate, setQuery } from "../../frame/router";
+import { choice, href, leave, setQuery } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { Documents } from "./documents";
@@ -80,8 +80,7 @@ function Loaded({ b, changed }: { b: Base; changed: (b: Base) => void }) {
     void act.run(async (i) => {
       await i.send("DELETE", "/v1/knowledge-bases/" + b.id);
       setDeleting(false);
-      dirty.clear();
-      setTimeout(() => void navigate(href("knowledge")));
+      leave(href("knowledge"));
     });
   };
   return (

@@ -2,9 +2,10 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -43,7 +44,7 @@ export function Sources({ base }: { base: Base }) {
   const open = query.value.get("source") ?? "";
   const list = useList<Source>(base.id, {
     read: (cursor, s) => get<Page<Source>>(path, { limit: 100, cursor }, s),
-    one: (d, s) => get<Source>(`${path}/${d}`, undefined, s).catch(() => null),
+    one: (d, s) => get<Source>(`${path}/${d}`, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "kb.source" && (h.data.parent_id === base.id || !h.data.parent_id) && typeof h.data.id === "string" && h.data.id,
   });
   const create = can("admin") ? (
@@ -105,8 +106,8 @@ export function Sources({ base }: { base: Base }) {
 function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () => void }) {
   const path = `/v1/knowledge-bases/${base.id}/connectors/${id}`;
   const r = useResource<Source>(id, (s) => get<Source>(path, undefined, s), (h) => h.event === "resource.changed" && h.data.id === id);
-  const [asking, setAsking] = useState<"" | "delete" | "edit">("");
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "delete" | "edit">(act, "");
   const admin = can("admin");
   const s = r.data.value;
   const error = r.error.value;

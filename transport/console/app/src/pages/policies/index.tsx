@@ -2,8 +2,9 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page, Risk, Role } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Check, Field, Select, TextField } from "../../controls/form";
 import { Listing, type Column } from "../../controls/list";
@@ -43,13 +44,13 @@ export default function Policies() {
   const tool = toolParam.read(query.value.getAll("tool"));
   const open = idParam.read(query.value.getAll("open"));
   const [making, setMaking] = useState(false);
-  const [asking, setAsking] = useState<{ what: "delete" | "disable"; of: Policy } | null>(null);
   const act = useAction();
+  const [asking, setAsking] = useAsking<{ what: "delete" | "disable"; of: Policy } | null>(act, null);
   const answer = useExplained(agent, tool);
   const agents = useAll<Named>("/v1/agents", "agent");
   const list = useList<Policy>("approval-policies", {
     read: (cursor, s) => get<Page<Policy>>("/v1/approval-policies", { limit: 100, cursor }, s),
-    one: (id, s) => get<Policy>("/v1/approval-policies/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<Policy>("/v1/approval-policies/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "approval_policy" && typeof h.data["id"] === "string" && h.data["id"],
   });
   const names = useMemo(() => new Map((agents.data.value?.items ?? []).map((a) => [a.id, a.name])), [agents.data.value]);

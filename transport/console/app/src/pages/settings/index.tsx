@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can, me, satisfies } from "../../client/session";
 import type { Page, Role, User } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
@@ -166,7 +167,7 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (made: Key &
 function Members() {
   const list = useList<User>("users", {
     read: (cursor, s) => get<Page<User>>("/v1/users", { limit: 100, cursor }, s),
-    one: (id, s) => get<User>("/v1/users/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<User>("/v1/users/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "user" && typeof h.data.id === "string" && h.data.id,
   });
   const [making, setMaking] = useState(false);

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
@@ -40,7 +41,7 @@ export function Models() {
   const act = useAction();
   const list = useList<Provider>("model-providers", {
     read: (cursor, s) => get<Page<Provider>>("/v1/model-providers", { limit: 100, cursor }, s),
-    one: (id, s) => get<Provider>("/v1/model-providers/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<Provider>("/v1/model-providers/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "model_provider" && typeof h.data["id"] === "string" && h.data["id"],
   });
   const create = (

@@ -1,9 +1,8 @@
 // One browser skill: its steps, past runs, policy, and who may call it.
 
-import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { can } from "../../client/session";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -11,7 +10,7 @@ import { Copy, RiskMark, Status, Stranger } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty, href, navigate, setQuery } from "../../frame/router";
+import { choice, href, leave, setQuery } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { Access } from "./access";
@@ -50,8 +49,8 @@ function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void
   const k = d.skill;
   const path = "/v1/browser-skills/" + k.id;
   const tab = choice<TabName>("tab", ["steps", "runs", "policy", "access"], "steps");
-  const [asking, setAsking] = useState<"" | "dry" | "delete" | "pause" | "record">("");
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "dry" | "delete" | "pause" | "record">(act, "");
   const admin = can("admin");
   const name = visible(k.name);
   const toggle = (): void => {
@@ -66,8 +65,7 @@ function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void
     void act.run(async (i) => {
       await i.send("DELETE", path);
       setAsking("");
-      dirty.clear();
-      setTimeout(() => void navigate(href("skills")));
+      leave(href("skills"));
     });
   };
   return (

@@ -11,7 +11,7 @@ import { Stranger } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { dirty as dirtyForms, href, navigate } from "../../frame/router";
+import { dirty as dirtyForms, href, leave } from "../../frame/router";
 import { visible } from "../../lib/hostile";
 import { canBind, canCommit, checkText, codeText, keyOf, locatorOf, pointOn, shotURL, type SkillStep } from "../../lib/skills";
 import { BindDialog, FinishDialog, PickDialog, SaveDialog } from "./finish";
@@ -53,15 +53,14 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
       dirtyForms.delete(mark);
     };
   }, [dirty]);
-  const leave = (to: string): void => {
+  const end = (to: string): void => {
     f.keep();
-    dirtyForms.clear();
-    setTimeout(() => void navigate(to));
+    leave(to);
   };
   const discard = (): void => {
     void gone.run(async () => {
       if (!lost) await call("DELETE", "/v1/browser-skills/recorder-sessions/" + s.id);
-      leave(of ? href("skills/" + of) : href("skills"));
+      end(of ? href("skills/" + of) : href("skills"));
     });
   };
   const tried = s.status === "ended" && s.dry_run;
@@ -123,7 +122,7 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
       {asking?.what === "bind" && <BindDialog f={f} step={asking.step} onClose={() => setAsking(null)} />}
       {asking?.what === "pick" && <PickDialog f={f} deed={asking.deed} onClose={() => setAsking(null)} />}
       {asking?.what === "finish" && <FinishDialog f={f} s={s} onClose={() => setAsking(null)} />}
-      {asking?.what === "save" && <SaveDialog s={s} of={of} onClose={() => setAsking(null)} onSaved={(skill) => leave(href("skills/" + skill))} />}
+      {asking?.what === "save" && <SaveDialog s={s} of={of} onClose={() => setAsking(null)} onSaved={(skill) => end(href("skills/" + skill))} />}
     </>
   );
 }

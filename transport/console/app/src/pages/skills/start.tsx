@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { TextField } from "../../controls/form";
-import { dirty, href, navigate } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { visible } from "../../lib/hostile";
 
 /** StartRecorder opens a page on the server, whose actions become steps. */
@@ -18,9 +18,8 @@ export function StartRecorder({ title, url = "", of = "", onClose }: { title: st
     e.preventDefault();
     void act.run(async (i) => {
       const made = await i.send<{ id: string }>("POST", "/v1/browser-skills/recorder-sessions", { start_url: address.trim() });
-      dirty.clear();
       onClose();
-      setTimeout(() => void navigate(href("skills", { record: made.id, of })));
+      leave(href("skills", { record: made.id, of }));
     });
   };
   return (

@@ -2,8 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -45,7 +46,7 @@ export function Connections({ tabs }: { tabs: WithTabs }) {
   const nodes = useAll<OrgNode>("/v1/org-nodes", "org_node");
   const list = useList<Connection>("connections", {
     read: (cursor, s) => get<Page<Connection>>("/v1/connections", { limit: 100, cursor }, s),
-    one: (id, s) => get<Connection>("/v1/connections/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<Connection>("/v1/connections/" + id, undefined, s).catch(unlessGone),
     // A server that moves takes the credentials of its connections away, and one that goes takes them along.
     concerns: (h) => (mine(h) ? typeof h.data["id"] === "string" && h.data["id"] : h.event === "resource.changed" && h.data["kind"] === "mcp_server"),
   });
@@ -171,8 +172,8 @@ function OneConnection(p: OneProps) {
 }
 
 function Loaded({ c, r, servers, nodes, tested, test, hide, onChanged, onGone }: OneProps & { c: Connection; r: Resource<Connection> }) {
-  const [asking, setAsking] = useState<"" | "edit" | "delete">("");
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "edit" | "delete">(act, "");
   const name = visible(c.name);
   const server = servers?.find((s) => s.id === c.mcp_server_id);
   const remove = (): void => {

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
@@ -38,7 +39,7 @@ export function Grants({ agents, servers, made, create }: Around & { made: Grant
   const act = useAction();
   const list = useList<Grant>("tool-grants", {
     read: (cursor, s) => get<Page<Grant>>("/v1/tool-grants", { limit: 100, cursor }, s),
-    one: (id, s) => get<Grant>("/v1/tool-grants/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<Grant>("/v1/tool-grants/" + id, undefined, s).catch(unlessGone),
     // With a server its grants go.
     concerns: (h) => (mine(h) ? typeof h.data["id"] === "string" && h.data["id"] : h.event === "resource.changed" && (h.data["kind"] === "mcp_server" || h.data["kind"] === "browser_skill")),
   });

@@ -3,9 +3,10 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Problem } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Check, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -61,7 +62,7 @@ export function Servers({ tabs }: { tabs: WithTabs }) {
   const [making, setMaking] = useState(false);
   const list = useList<Server>("mcp-servers", {
     read: (cursor, s) => get<Page<Server>>("/v1/mcp-servers", { limit: 100, cursor }, s),
-    one: (id, s) => get<Server>("/v1/mcp-servers/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<Server>("/v1/mcp-servers/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => mine(h) && typeof h.data["id"] === "string" && h.data["id"],
   });
   const [touch] = useState(() => () => list.touch());
@@ -187,9 +188,9 @@ function OneServer(p: OneProps) {
 }
 
 function Loaded({ s, r, close, tested, test, hide, onChanged, onGone }: OneProps & { s: Server; r: Resource<Server>; close: ComponentChildren }) {
-  const [asking, setAsking] = useState<"" | "edit" | "delete" | "disable">("");
   const [dropped, setDropped] = useState(false);
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "edit" | "delete" | "disable">(act, "");
   const name = visible(s.name);
   const path = "/v1/mcp-servers/" + s.id;
   const saved = (next: Server): void => {

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { ShownOnce } from "../../controls/dialog";
 import { Listing } from "../../controls/list";
@@ -9,7 +10,7 @@ import { narrow } from "../../controls/media";
 import { Empty } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { dirty as dirtyForms, href, navigate } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { visible } from "../../lib/hostile";
 import { useList } from "../../live/list";
 import type { PageProps } from "../registry";
@@ -27,7 +28,7 @@ function List() {
   const [made, setMade] = useState<{ id: string; secret: string } | null>(null);
   const list = useList<TriggerView>("triggers", {
     read: (cursor, s) => get<Page<TriggerView>>("/v1/triggers", { limit: 100, cursor }, s),
-    one: (id, s) => get<TriggerView>("/v1/triggers/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<TriggerView>("/v1/triggers/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "trigger" && typeof h.data["id"] === "string" && h.data["id"],
   });
   const create = (
@@ -37,8 +38,7 @@ function List() {
   );
   const open = (id: string): void => {
     setMade(null);
-    dirtyForms.clear();
-    setTimeout(() => void navigate(href("triggers/" + id)));
+    leave(href("triggers/" + id));
   };
   return (
     <>

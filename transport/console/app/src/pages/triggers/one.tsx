@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { now } from "../../controls/clock";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { TextField } from "../../controls/form";
@@ -14,7 +14,7 @@ import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { href, navigate } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { shortId } from "../../lib/format";
 import { LANGUAGES, signedCall, type Language } from "../../lib/hook";
 import { brief, visible } from "../../lib/hostile";
@@ -36,10 +36,10 @@ export function OneTrigger({ id }: { id: string }) {
     (s) => get<TriggerView>(path, undefined, s),
     (h) => (h.event === "resource.changed" && h.data["id"] === id) || (h.event === "run.changed" && isOf(r.data.peek(), h.data)),
   );
-  const [asking, setAsking] = useState<Asking>("");
   const [secret, setSecret] = useState("");
   const [fired, setFired] = useState("");
   const act = useAction();
+  const [asking, setAsking] = useAsking<Asking>(act, "");
   const t = r.data.value;
   const error = r.error.value;
   if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
@@ -77,7 +77,7 @@ export function OneTrigger({ id }: { id: string }) {
     void act.run(async (i) => {
       await i.send("DELETE", path);
       setAsking("");
-      setTimeout(() => void navigate(href("triggers")));
+      leave(href("triggers"));
     });
   };
   return (

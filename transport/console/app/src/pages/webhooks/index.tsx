@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog, ShownOnce } from "../../controls/dialog";
@@ -26,7 +27,7 @@ function List() {
   const [secret, setSecret] = useState("");
   const list = useList<WebhookView>("webhooks", {
     read: (cursor, s) => get<Page<WebhookView>>("/v1/webhooks", { limit: 100, cursor }, s),
-    one: (id, s) => get<WebhookView>("/v1/webhooks/" + id, undefined, s).catch(() => null),
+    one: (id, s) => get<WebhookView>("/v1/webhooks/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "webhook" && typeof h.data.id === "string" && h.data.id,
   });
   const create = (

@@ -2,8 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -12,7 +13,7 @@ import { Copy, Duration, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, href, navigate, query, setQuery } from "../../frame/router";
+import { choice, href, leave, query, setQuery } from "../../frame/router";
 import { useList } from "../../live/list";
 import { useResource } from "../../live/resource";
 import { plural, shortId, statusText } from "../../lib/format";
@@ -49,13 +50,13 @@ export function OneWebhook({ id }: { id: string }) {
   const status = choice("status", STATES, "");
   const type = (query.value.get("type") ?? "").slice(0, 100);
   const delivery = query.value.get("delivery") ?? "";
-  const [asking, setAsking] = useState<"" | "rotate" | "delete" | "recover" | "switch">("");
   const [secret, setSecret] = useState("");
   const [since, setSince] = useState("");
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "rotate" | "delete" | "recover" | "switch">(act, "");
   const list = useList<Delivery>([id, status, type].join("\n"), {
     read: (cursor, s) => get<Page<Delivery>>(path + "/deliveries", { limit: 100, cursor, status, type }, s),
-    one: (d, s) => get<Delivery>(`${path}/deliveries/${d}`, undefined, s).catch(() => null),
+    one: (d, s) => get<Delivery>(`${path}/deliveries/${d}`, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "delivery" && (h.data.parent_id === id || !h.data.parent_id) && typeof h.data.id === "string" && h.data.id,
   });
   const w = hook.data.value;
@@ -88,7 +89,7 @@ export function OneWebhook({ id }: { id: string }) {
     void act.run(async (i) => {
       await i.send("DELETE", path);
       setAsking("");
-      setTimeout(() => void navigate(href("webhooks")));
+      leave(href("webhooks"));
     });
   };
   const toggle = (): void => {

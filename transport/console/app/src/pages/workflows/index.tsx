@@ -11,7 +11,7 @@ import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { dirty as dirtyForms, href, navigate } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { visible } from "../../lib/hostile";
 import { startWith } from "../../lib/workflow";
 import { useList } from "../../live/list";
@@ -83,8 +83,7 @@ function New({ onClose }: { onClose: () => void }) {
     void act.run(async (i) => {
       const made = await i.send<{ workflow: WorkflowView }>("POST", "/v1/workflows", { name: name.trim(), ...(definition ? { definition } : {}) });
       onClose();
-      dirtyForms.clear();
-      setTimeout(() => void navigate(href("workflows/" + made.workflow.id, { tab: definition ? null : "definition" })));
+      leave(href("workflows/" + made.workflow.id, { tab: definition ? null : "definition" }));
     });
   };
   return (

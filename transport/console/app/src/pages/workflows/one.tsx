@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Select } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -15,7 +15,7 @@ import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty as dirtyForms, href, navigate, query, setQuery } from "../../frame/router";
+import { choice, dirty as dirtyForms, href, leave, query, setQuery } from "../../frame/router";
 import { diff, type Change } from "../../lib/diff";
 import { shortId, statusText } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
@@ -81,7 +81,6 @@ function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
   const path = `/v1/workflows/${w.id}`;
   const admin = can("admin");
   const name = visible(w.name);
-  const [asking, setAsking] = useState<"" | "publish" | "archive" | "test">("");
   const [warnings, setWarnings] = useState<{ of: string; all: string[] } | null>(null);
   // What is typed stays while other tabs and versions are looked at.
   const [drafts, setDrafts] = useState<ReadonlyMap<number, string>>(new Map());
@@ -106,6 +105,7 @@ function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
     changed,
   });
   const act = useAction();
+  const [asking, setAsking] = useAsking<"" | "publish" | "archive" | "test">(act, "");
   const publish = (): void => {
     void act.run(async (i) => {
       const r = await i.send<{ warnings: string[] }>("POST", `${path}/versions/${shown}/publish`);
@@ -119,8 +119,7 @@ function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
     void act.run(async (i) => {
       await i.send("DELETE", path);
       setAsking("");
-      dirtyForms.clear();
-      setTimeout(() => void navigate(href("workflows")));
+      leave(href("workflows"));
     });
   };
   return (

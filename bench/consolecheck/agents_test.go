@@ -1,0 +1,139 @@
+package consolecheck
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/playwright-community/playwright-go"
+)
+
+// Section 5, agents: one is made, changed, compared, published and archived.
+func TestAgents(t *testing.T) {
+	t.Parallel()
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/agents")
+	p.heading("Agents")
+	click(t, p.button("New agent"))
+	dialog := p.dialog("New agent")
+	p.accessible("New agent")
+	must(t, field(dialog, "Name").Fill(strings.Repeat("x", 1000)))
+	must(t, field(dialog, "Instructions").Fill("Answer in one sentence."))
+	click(t, within(dialog, "button", "Create"))
+	must(t, expect.Locator(field(dialog, "Name")).ToHaveAttribute("aria-invalid", "true"))
+	must(t, expect.Locator(field(dialog, "Instructions")).ToHaveValue("Answer in one sentence."))
+	must(t, field(dialog, "Name").Fill("Clerk "+hostile))
+	must(t, within(dialog, "button", "Create").Dblclick())
+	shown := "Clerk <img src=x onerror=alert(1)>[U+202E]reversed[U+0007]"
+	p.heading(shown)
+	if n := v.called("POST /v1/agents"); n != 2 {
+		t.Errorf("%d creates: one was refused, one made by a double click", n)
+	}
+	contains(t, p.Locator("main"), "not published yet")
+
+	// A change is saved as the next version; leaving it unsaved asks.
+	must(t, field(p.Locator("main"), "Instructions").Fill("Answer in two sentences."))
+	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Runs")))
+	click(t, within(p.GetByRole("alertdialog"), "button", "Cancel"))
+	click(t, p.button("Save draft"))
+	hasURL(t, p, `/console/agents/[0-9a-f-]+\?version=2$`)
+	pick(t, p.Locator("main").GetByLabel("Compare with"), "1")
+	changes := p.byRole("region", "Changes")
+	contains(t, changes, "instructions")
+	contains(t, changes.Locator("del"), "Answer in one sentence.")
+	contains(t, changes.Locator("ins"), "Answer in two sentences.")
+	hasURL(t, p, `version=2&compare=1$`)
+	p.reload()
+	visible(t, changes)
+	p.accessible("changes of an agent")
+	p.picture("console-agent-changes")
+
+	// As JSON, with what is wrong at its place.
+	click(t, p.byRole("tab", "JSON"))
+	text := p.box("JSON")
+	was, err := text.InputValue()
+	must(t, err)
+	must(t, text.Fill(was+"}"))
+	must(t, expect.Locator(text).ToHaveAttribute("aria-invalid", "true"))
+	must(t, expect.Locator(p.button("Save draft")).ToBeDisabled())
+	var manifest map[string]any
+	must(t, json.Unmarshal([]byte(was), &manifest))
+	manifest["max_turns"] = -1
+	bad, err := json.Marshal(manifest)
+	must(t, err)
+	must(t, text.Fill(string(bad)))
+	click(t, p.button("Save draft"))
+	must(t, expect.Locator(text).ToHaveAttribute("aria-invalid", "true"))
+	must(t, text.Fill(was))
+	must(t, expect.Locator(p.button("Save draft")).ToBeDisabled())
+
+	click(t, p.button("Publish"))
+	ask := p.GetByRole("alertdialog")
+	must(t, expect.Locator(within(ask, "button", "Cancel")).ToBeFocused())
+	p.accessible("publish an agent")
+	click(t, within(ask, "button", "Publish"))
+	contains(t, p.Locator("main"), "version 2 is published")
+	click(t, p.byRole("tab", "Versions"))
+	must(t, expect.Locator(p.byRole("table", "Versions").Locator("tr[data-id]")).ToHaveCount(2))
+	p.accessible("versions of an agent")
+	click(t, p.Locator("main").GetByRole("tab").Last())
+	contains(t, p.Locator("main"), "It may call no tools")
+
+	click(t, p.button("Archive"))
+	must(t, expect.Locator(within(ask, "button", "Archive")).ToBeDisabled())
+	must(t, ask.GetByRole("textbox").Fill(shown))
+	p.accessible("archive an agent")
+	click(t, within(ask, "button", "Archive"))
+	p.heading("Agents")
+}
+
+// Members read agents and write none; what is not there says so.
+func TestAgentsForMembers(t *testing.T) {
+	t.Parallel()
+	agent, name := shared.policed(t)
+	p := visit(t, shared, look{}).as("member", "/console/agents/"+agent)
+	p.heading(name)
+	must(t, expect.Locator(p.box("Instructions")).ToBeDisabled())
+	for _, b := range []string{"Save draft", "Publish", "Archive"} {
+		must(t, expect.Locator(p.button(b)).ToHaveCount(0))
+	}
+	p.goTo("/console/agents")
+	p.heading("Agents")
+	must(t, expect.Locator(p.button("New agent")).ToHaveCount(0))
+	p.goTo("/console/agents/0193a000-0000-7000-8000-000000000000")
+	p.heading("Not found")
+	p.goTo("/console/agents/" + agent + "?version=99")
+	contains(t, p.GetByRole("alert"), "There is no version 99.")
+	must(t, p.Route("**/v1/agents?*", func(r playwright.Route) {
+		_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(500), ContentType: playwright.String("application/problem+json"),
+			Body: `{"title":"Internal","status":500,"code":"INTERNAL","detail":"It broke."}`})
+	}))
+	p.goTo("/console/agents")
+	contains(t, p.GetByRole("alert"), "It broke.")
+	must(t, p.Unroute("**/v1/agents?*"))
+	click(t, p.button("Try again"))
+	visible(t, p.byRole("table", "Agents"))
+}
+
+// Section 8: agents, webhooks and the audit in light, dark and at 360 px.
+func TestTheTourOfAgentsWebhooksAndAudit(t *testing.T) {
+	agent, name := shared.policed(t)
+	hook := shared.hook(t, newReceiver(t).url, "run.completed", "run.failed")
+	for look, l := range map[string]look{"light": {}, "dark": {dark: true}, "phone": {width: 360, height: 740}} {
+		t.Run(look, func(t *testing.T) {
+			t.Parallel()
+			p := visit(t, shared, l).as("admin", "/console/agents")
+			for _, page := range []struct{ path, heading, picture string }{
+				{"agents", "Agents", "agents"}, {"agents/" + agent, name, "agent"}, {"webhooks", "Webhooks", "webhooks"},
+				{"webhooks/" + hook, "Webhooks", "webhook"}, {"audit", "Audit", "audit"},
+			} {
+				p.goTo("/console/" + page.path)
+				p.heading(page.heading)
+				must(t, expect.Locator(p.Locator("[aria-busy=true]")).ToHaveCount(0))
+				p.accessible(page.path + " in " + look)
+				p.narrow(page.path)
+				p.picture("console-" + page.picture + "-" + look)
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package consolecheck
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/playwright-community/playwright-go"
+)
+
+// receiver is an endpoint of the tenant's, which refuses while it is broken.
+type receiver struct {
+	url    string
+	broken atomic.Bool
+	got    atomic.Int64
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		r.got.Add(1)
+		if r.broken.Load() {
+			w.WriteHeader(500)
+		}
+	}))
+	t.Cleanup(s.Close)
+	r.url = s.URL + "/hook"
+	return r
+}
+
+// hook registers an endpoint and returns its id.
+func (s *service) hook(t *testing.T, url string, events ...string) string {
+	t.Helper()
+	var made struct {
+		ID      string
+		Webhook struct{ ID string }
+	}
+	s.call(t, "POST", "/v1/webhooks", object{"url": url, "events": events, "description": "Of the tests"}, &made)
+	if made.ID == "" {
+		return made.Webhook.ID
+	}
+	return made.ID
+}
+
+// Section 5, webhooks: one is made, tested, looked at, and its deliveries are sent again; its secret is shown once.
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	to := newReceiver(t)
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/webhooks")
+	p.heading("Webhooks")
+	click(t, p.button("New webhook").First())
+	dialog := p.dialog("New webhook")
+	must(t, field(dialog, "URL").Fill("https://10.0.0.1/hook"))
+	click(t, within(dialog, "button", "Create"))
+	must(t, expect.Locator(field(dialog, "URL")).ToHaveAttribute("aria-invalid", "true"))
+	must(t, field(dialog, "URL").Fill(to.url))
+	must(t, field(dialog, "Description").Fill("For "+hostile))
+	must(t, dialog.GetByLabel("All events").Uncheck())
+	p.accessible("New webhook")
+	must(t, dialog.GetByLabel("run.completed").Check())
+	click(t, within(dialog, "button", "Create"))
+	once := p.dialog("Shown once")
+	secret, err := once.GetByRole("textbox").InputValue()
+	must(t, err)
+	p.accessible("a webhook's secret")
+	click(t, within(once, "button", "I have stored it"))
+	gone(t, once)
+	left, err := p.Evaluate(`(s) => document.documentElement.innerHTML.includes(s) || JSON.stringify(localStorage).includes(s)`, secret)
+	must(t, err)
+	if secret == "" || left.(bool) {
+		t.Error("the secret is still in the page")
+	}
+	row := p.byRole("table", "Webhooks").Locator("tr", playwright.LocatorLocatorOptions{HasText: to.url})
+	contains(t, row, "U+202E")
+	click(t, row.GetByRole("link"))
+	hasURL(t, p, `/console/webhooks/[0-9a-f-]+$`)
+
+	click(t, p.button("Send test"))
+	one := p.Locator("section.delivery")
+	contains(t, one, "succeeded")
+	must(t, expect.Locator(one.GetByRole("list", named0("Attempts")).Locator("li")).ToHaveCount(1))
+	contains(t, one.GetByRole("list", named0("Attempts")), "200")
+	click(t, one.GetByText("Body", playwright.LocatorGetByTextOptions{Exact: playwright.Bool(true)}))
+	contains(t, one.Locator("pre"), `"type"`)
+	p.accessible("a delivery")
+	p.picture("console-delivery")
+	hasURL(t, p, `delivery=[0-9a-f-]+$`)
+	p.reload()
+	contains(t, one, "succeeded")
+	click(t, one.GetByRole("button", named0("Redeliver")))
+	until(t, "it is sent again", func() bool { return to.got.Load() == 2 })
+	must(t, expect.Locator(one.GetByRole("list", named0("Attempts")).Locator("li")).ToHaveCount(2))
+
+	// A receiver that fails: the delivery waits for its next attempt. What changes shows without a reload.
+	click(t, one.GetByRole("button", named0("Close")))
+	to.broken.Store(true)
+	agent, _ := shared.policed(t)
+	shared.reaches(t, shared.run(t, agent, "/say done"), "succeeded")
+	failing := p.byRole("table", "Deliveries").Locator("tr", playwright.LocatorLocatorOptions{HasText: "run.completed"})
+	contains(t, failing.First(), "pending")
+	contains(t, failing.First(), "500")
+	pick(t, p.Locator("main").GetByLabel("Status"), "failed")
+	contains(t, p.Locator("main"), "Nothing fits these filters")
+	p.accessible("no deliveries that fit")
+	click(t, p.button("Clear filters"))
+	visible(t, failing.First())
+
+	click(t, p.button("Rotate secret"))
+	ask := p.GetByRole("alertdialog")
+	must(t, expect.Locator(within(ask, "button", "Cancel")).ToBeFocused())
+	click(t, within(ask, "button", "Rotate secret"))
+	click(t, within(once, "button", "I have stored it"))
+	click(t, p.button("Recover"))
+	dialog = p.dialog("Recover")
+	must(t, field(dialog, "Since").Fill("2026-01-01T00:00"))
+	p.accessible("Recover")
+	click(t, within(dialog, "button", "Recover"))
+	gone(t, dialog)
+	click(t, p.button("Disable"))
+	click(t, within(ask, "button", "Disable"))
+	visible(t, p.button("Enable"))
+	click(t, p.button("Delete"))
+	click(t, within(ask, "button", "Delete"))
+	must(t, expect.Locator(p.byRole("table", "Webhooks").Locator("tr", playwright.LocatorLocatorOptions{HasText: to.url})).ToHaveCount(0))
+}
+
+// Section 5: webhooks and the audit are for admins.
+func TestWebhooksAndAuditAreForAdmins(t *testing.T) {
+	t.Parallel()
+	p := visit(t, shared, look{}).as("member", "/console/webhooks")
+	for _, path := range []string{"webhooks", "audit"} {
+		p.goTo("/console/" + path)
+		p.heading("No access")
+		contains(t, p.Locator("main"), "admin")
+		must(t, expect.Locator(p.byRole("navigation", "Main").Locator(`a[href$="/`+path+`"]`)).ToHaveCount(0))
+	}
+}
+
+// Section 5, audit: what was done elsewhere shows; filters are in the address.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	hook := shared.hook(t, newReceiver(t).url, "run.failed")
+	p := visit(t, shared, look{}).as("admin", "/console/audit?target="+hook)
+	p.heading("Audit")
+	rows := p.byRole("table", "Audit").Locator("tr[data-id]")
+	must(t, expect.Locator(rows).ToHaveCount(1))
+	contains(t, rows.First(), "webhook.create")
+	shared.call(t, "PATCH", "/v1/webhooks/"+hook, object{"description": "changed " + hostile}, nil)
+	must(t, p.button("Show 1 new").Or(rows.Nth(1)).First().WaitFor())
+	p.reload()
+	must(t, expect.Locator(rows).ToHaveCount(2))
+	must(t, field(p.Locator("main"), "Action").Fill("webhook.create"))
+	p.press("Enter")
+	must(t, expect.Locator(rows).ToHaveCount(1))
+	hasURL(t, p, `action=webhook\.create`)
+	must(t, field(p.Locator("main"), "Action").Fill("agent.publish"))
+	p.press("Enter")
+	contains(t, p.Locator("main"), "Nothing fits these filters")
+	click(t, p.button("Clear filters"))
+	visible(t, rows.First())
+	must(t, field(p.Locator("main"), "Since").Fill("yesterday"))
+	p.press("Enter")
+	visible(t, p.GetByRole("alert"))
+	p.accessible("a filter that is refused")
+}
