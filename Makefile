@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short long crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check release race lint fmt fmt-check fuzz-short long crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,10 @@ migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up
 test: ## format, vet, house, unit and integration tests with the race detector
 	@bash .ci/test
 
-check: ## what CI checks beside it: black-box tests, browser skills, staticcheck, foreign SDKs, verifiers and servers, real browsers (make crash and make storm kill more)
+check: ## what CI checks beside it: black-box tests, browser skills in a real browser, foreign SDKs, verifiers and servers
 	@bash .ci/check
+
+release: lint race browsercheck consolecheck planted crash storm ## what CI leaves out, before a release and after a change of what it tests (hours)
 
 race: ## all tests with the race detector
 	$(GO) test -race $(PKGS)
