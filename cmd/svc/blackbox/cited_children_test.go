@@ -17,11 +17,12 @@ func TestEvidenceThroughAHandoff(t *testing.T) {
 	c.grant(t, ctx, object{"source": "builtin", "tool_pattern": "kb.search", "effect": "allow"})
 	var back struct{ Agent struct{ Slug string } }
 	c.ask(t, ctx, 200, "GET", "/v1/agents/"+c.reader(t, true, hats), nil, &back)
-	front := c.publish(t, "Front of evidence", object{"model": simulatedModel["model"], "knowledge_bases": []string{shoes.id}, "handoffs": []string{back.Agent.Slug}})
+	front := c.publish(t, "Front of evidence", object{"model": simulatedModel["model"], "tools": object{"builtin": []string{"kb.search"}}, "knowledge_bases": []string{shoes.id}, "handoffs": []string{back.Agent.Slug}})
 	over := fmt.Sprintf("shoes\n/call handoff {\"to\":%q}\n", back.Agent.Slug)
 	search := "/think in a turn of its own\n/call kb.search {\"query\":\"hats\"}\n"
 	for _, row := range []struct{ name, content, shape, cites string }{
 		{"of the second agent's search", over + search + "/say hats " + hats.mark("hats.md"), "retrieval llm handoff llm retrieval llm", "hats.md"},
+		{"of the first agent's search", "/think in a turn of its own\n/call kb.search {\"query\":\"shoes\"}\n/think in a turn of its own\n" + strings.TrimPrefix(over, "shoes\n") + "/say shoes " + shoes.mark("returns.md"), "retrieval llm retrieval llm handoff llm", "returns.md"},
 		{"none", over + "/say shoes", "retrieval llm handoff llm llm", ""},
 		{"of what was not retrieved", over + "/say hats " + hats.mark("hats.md"), "retrieval llm handoff llm llm", ""},
 	} {
