@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test check release race lint fmt fmt-check fuzz-short long crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check release race lint fmt fmt-check fuzz-short long crash storm storm-short planted golden openapi bench sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

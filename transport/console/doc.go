@@ -13,6 +13,7 @@
 //	app/src/controls   lists, dialogs, forms, times
 //	app/src/lib        pure helpers
 //	app/src/pages      one folder for each page
+//	app/src/styles     what all pages share of the style sheet
 //
 // Owner of: nothing but the bytes. The console is a client of /v1 and knows no other way to data.
 package console

@@ -5,8 +5,8 @@
 //	build -tests DIR             writes the unit tests of this folder to DIR, for node --test
 //
 // The libraries come from npm, by the lock file. Where npm is missing the build says so and
-// leaves dist empty: the binary then serves a page that says it has no console. Types are not
-// checked here but by make consolecheck.
+// leaves dist empty: the binary then serves a page that says it has no console. make consoletypes
+// checks the types.
 package main
 
 import (
