@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/playwright-community/playwright-go"
@@ -179,6 +180,12 @@ func TestEmbedKeys(t *testing.T) {
 	must(t, p.GetByRole("alertdialog").GetByRole("button", named0("Cancel")).Click())
 	must(t, p.button("Save").Click())
 	must(t, expect.Locator(p.button("Save")).ToBeDisabled())
+	// What was refused before it was allowed does not come back.
+	reads := v.called("/denied-origins")
+	p.reload()
+	until(t, "the refused origins are read", func() bool { return v.called("/denied-origins") > reads })
+	visible(t, p.box("Allowed origins"))
+	gone(t, p.byRole("list", "Denied origins"))
 
 	// Rotate: the name is typed, the new value is shown once, the old one is dead.
 	must(t, p.button("Rotate").Click())
@@ -214,6 +221,38 @@ func TestEmbedKeys(t *testing.T) {
 	gone(t, p.button("Save"))
 	p.goTo("/console/embed/01a1fe1a-f0b8-76f3-9442-f6225bb3af00")
 	p.heading("Not found")
+}
+
+// The agents that a form offers are not read: it says so, tries again, and then has a choice that stays.
+func TestEmbedWithoutAgents(t *testing.T) {
+	t.Parallel()
+	shared.policed(t)
+	v := visit(t, shared, look{})
+	p := v.signedIn(shared.person(t, "admin"), "/console/")
+	p.heading("Home")
+	var down atomic.Bool
+	down.Store(true)
+	must(t, p.Route(regexp.MustCompile(`/v1/agents(\?|$)`), func(r playwright.Route) {
+		if down.Load() {
+			_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(500), ContentType: playwright.String("application/problem+json"), Body: `{"title":"Internal error","status":500,"code":"INTERNAL"}`})
+			return
+		}
+		_ = r.Continue()
+	}))
+	p.goTo("/console/embed")
+	must(t, p.button("New embed key").First().Click())
+	dialog := p.byRole("dialog", "New embed key")
+	must(t, expect.Locator(dialog.GetByRole("alert")).ToContainText("Internal error"))
+	p.accessible("a form without its agents")
+	down.Store(false)
+	must(t, dialog.GetByRole("button", named0("Try again")).Click())
+	agent := dialog.GetByLabel("Agent", playwright.LocatorGetByLabelOptions{Exact: playwright.Bool(true)})
+	visible(t, agent)
+	chosen, err := agent.InputValue()
+	must(t, err)
+	_, name := shared.policed(t) // it comes first in the list
+	must(t, expect.Locator(agent.GetByRole("option", playwright.LocatorGetByRoleOptions{Name: name})).ToHaveCount(1))
+	must(t, expect.Locator(agent).ToHaveValue(chosen))
 }
 
 // A member has no access; an empty list says so; names of strangers are plain text.

@@ -291,6 +291,70 @@ func TestKnowledgeSources(t *testing.T) {
 	visible(t, p.GetByRole("heading", playwright.PageGetByRoleOptions{Name: "No sources yet"}))
 }
 
+// Section 4: what is typed stays, what others change meanwhile comes in, and neither undoes the other.
+func TestKnowledgeChangedByTwo(t *testing.T) {
+	t.Parallel()
+	base := shared.base(t, "Ours")
+	path := "/v1/knowledge-bases/" + base
+	doc := shared.document(t, base, "ours.md", "Ours.", "ready")
+	var source struct{ ID string }
+	shared.call(t, "POST", path+"/connectors", object{"kind": "web", "name": "Pages", "config": object{"urls": []string{nowhere(t)}}}, &source)
+	v := visit(t, shared, look{})
+	p := v.signedIn(shared.person(t, "admin"), "/console/knowledge/"+base+"?document="+doc)
+	acl := p.byRole("region", "Who may find it")
+	entries := acl.GetByRole("list", named0("Entries"))
+	must(t, p.box("Group name").Fill("mine"))
+	p.press("Enter")
+	must(t, expect.Locator(entries).ToContainText("mine"))
+	// Neither Close nor a tab loses it.
+	ask := p.GetByRole("alertdialog")
+	must(t, p.byRole("region", "ours.md").GetByRole("button", named0("Close")).Click())
+	must(t, ask.GetByRole("button", named0("Cancel")).Click())
+	must(t, p.byRole("tab", "Sources").Click())
+	must(t, ask.GetByRole("button", named0("Cancel")).Click())
+	shared.call(t, "PUT", path+"/documents/"+doc+"/acls", object{"items": []object{{"principal": "group", "name": "theirs"}}}, nil)
+	must(t, expect.Locator(entries).ToContainText("theirs"))
+	must(t, expect.Locator(acl.GetByRole("status")).ToContainText("changed elsewhere"))
+	p.accessible("an ACL that was changed meanwhile")
+	must(t, acl.GetByRole("button", named0("Save access")).Click())
+	gone(t, acl.GetByRole("button", named0("Save access")))
+	var acls struct{ Items []struct{ Name string } }
+	shared.call(t, "GET", path+"/documents/"+doc+"/acls", nil, &acls)
+	if len(acls.Items) != 2 {
+		t.Errorf("saved: %+v", acls)
+	}
+	must(t, p.byRole("region", "ours.md").GetByRole("button", named0("Close")).Click())
+	gone(t, acl)
+
+	must(t, p.byRole("tab", "Settings").Click())
+	must(t, p.box("Description").Fill("What I type"))
+	shared.call(t, "PATCH", path, object{"name": "Theirs"}, nil)
+	must(t, expect.Locator(p.box("Name")).ToHaveValue("Theirs"))
+	must(t, p.button("Save").Click())
+	must(t, expect.Locator(p.button("Save")).ToBeDisabled())
+	var b struct{ Name, Description string }
+	shared.call(t, "GET", path, nil, &b)
+	if b.Name != "Theirs" || b.Description != "What I type" {
+		t.Errorf("saved: %+v", b)
+	}
+
+	p.goTo("/console/knowledge/" + base + "?tab=sources&source=" + source.ID)
+	must(t, p.byRole("region", "Pages").GetByRole("button", named0("Edit")).Click())
+	dialog := p.byRole("dialog", "Edit source")
+	must(t, expect.Locator(dialog.GetByRole("button", named0("Save"))).ToBeDisabled())
+	must(t, p.box("Schedule").Fill("0 4 * * *"))
+	p.press("Escape")
+	must(t, p.byRole("alertdialog", "Discard what you typed?").GetByRole("button", named0("Cancel")).Click())
+	shared.call(t, "PATCH", path+"/connectors/"+source.ID, object{"name": "Renamed"}, nil)
+	must(t, dialog.GetByRole("button", named0("Save")).Click())
+	gone(t, dialog)
+	var now struct{ Name, Schedule string }
+	shared.call(t, "GET", path+"/connectors/"+source.ID, nil, &now)
+	if now.Name != "Renamed" || now.Schedule != "0 4 * * *" {
+		t.Errorf("saved: %+v", now)
+	}
+}
+
 // Section 2: a member reads and searches; buttons that write are absent.
 func TestKnowledgeForMembers(t *testing.T) {
 	t.Parallel()

@@ -141,6 +141,16 @@ func TestSkills(t *testing.T) {
 		shared.call(t, "GET", "/v1/browser-skills/"+id, nil, &got)
 		return got.Skill.Policy.Minutes == 90
 	})
+	must(t, expect.Locator(p.button("Save")).ToBeDisabled())
+	// What is typed stays when somebody else changes the skill, and leaving the tab asks.
+	must(t, p.box("Description").Fill("What I type"))
+	shared.call(t, "PATCH", "/v1/browser-skills/"+id, object{"policy": object{"approval": "at_commit_point", "risk_level": "high", "approver_role": "admin", "sla_minutes": 120, "required_approvals": 1, "allow_edit_params": false}}, nil)
+	must(t, expect.Locator(p.box("SLA minutes")).ToHaveValue("120"))
+	must(t, expect.Locator(p.box("Description")).ToHaveValue("What I type"))
+	must(t, p.byRole("tab", "Access").Click())
+	must(t, p.GetByRole("alertdialog").GetByRole("button", named0("Cancel")).Click())
+	must(t, p.button("Save").Click())
+	must(t, expect.Locator(p.button("Save")).ToBeDisabled())
 	// Access: a grant is made and revoked.
 	agent, agentName := shared.policed(t)
 	must(t, p.byRole("tab", "Access").Click())
@@ -258,6 +268,60 @@ func TestRecordingASkill(t *testing.T) {
 	if n := v.called("DELETE /v1/browser-skills/recorder-sessions"); n != 0 {
 		t.Errorf("a session that was saved was thrown away %d times", n)
 	}
+}
+
+// An action of a recording whose answer is lost is done once, whether it is tried again or repeated
+// by hand; a text that was lost is not skipped.
+func TestSkillsRecordALostActionOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	v := visit(t, shared, look{width: 1360, height: 900})
+	p := v.signedIn(shared.person(t, "admin"), "/console/skills")
+	must(t, p.button("New browser skill").First().Click())
+	must(t, p.box("Start URL").Fill(d.URL+"/"))
+	// What was typed is asked about.
+	p.press("Escape")
+	must(t, p.byRole("alertdialog", "Discard what you typed?").GetByRole("button", named0("Cancel")).Click())
+	must(t, p.button("Record").Click())
+	visible(t, p.byRole("application", "Live picture").Locator("img"))
+	var lose atomic.Bool
+	must(t, p.Route("**/actions", func(r playwright.Route) {
+		if !lose.CompareAndSwap(true, false) {
+			_ = r.Continue()
+			return
+		}
+		_, _ = r.Fetch() // it is done, and its answer lost
+		_ = r.Abort()
+	}))
+	steps := p.byRole("list", "Steps").Locator("li[data-id]")
+	form := p.byRole("form", "Act by words")
+	alert := p.byRole("region", "Page").GetByRole("alert")
+	must(t, p.box("Element").Fill("#order"))
+	must(t, p.box("Text").Fill("1002"))
+	lose.Store(true)
+	must(t, form.GetByRole("button", named0("Do it")).Click())
+	must(t, expect.Locator(alert).ToContainText("Not sent"))
+	must(t, alert.GetByRole("button", named0("Try again")).Click())
+	gone(t, alert)
+	must(t, expect.Locator(steps).ToHaveCount(1))
+	must(t, expect.Locator(steps.First()).ToContainText("1002"))
+	// A secret is not shown when it is a secret no more.
+	must(t, p.byRole("checkbox", "It is a secret").Check())
+	must(t, form.GetByLabel("Text", playwright.LocatorGetByLabelOptions{Exact: playwright.Bool(true)}).Fill("hunter2"))
+	must(t, p.byRole("checkbox", "It is a secret").Uncheck())
+	must(t, expect.Locator(p.box("Text")).ToHaveValue(""))
+	// Discarding that fails says so.
+	must(t, p.button("Undo last step").Click())
+	must(t, expect.Locator(steps).ToHaveCount(0))
+	must(t, p.Route("**/recorder-sessions/*", func(r playwright.Route) {
+		if r.Request().Method() == "DELETE" {
+			_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(500), ContentType: playwright.String("application/problem+json"), Body: `{"title":"Internal error","status":500,"code":"INTERNAL"}`})
+			return
+		}
+		_ = r.Continue()
+	}))
+	must(t, p.button("Discard").Click())
+	must(t, expect.Locator(p.GetByRole("alert")).ToContainText("Internal error"))
 }
 
 // Section 2: a member reads; texts of sites and skills are hostile; errors and unknown ids.

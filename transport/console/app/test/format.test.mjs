@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { absoluteTime, bytesText, costText, countText, durationText, exactTime, others, plural, relativeTime, shortId, statusText, timeText, tokensText } from "../src/lib/format.ts";
+import { absoluteTime, bytesText, costText, countText, durationText, exactTime, others, plural, relativeTime, shortId, statusText, timeText } from "../src/lib/format.ts";
 
 test("durations", () => {
   for (const [ms, want] of [
@@ -13,7 +13,6 @@ test("amounts", () => {
   for (const [usd, want] of [[0, "$0"], [0.00001, "<$0.0001"], [0.0123, "$0.0123"], [0.00062, "$0.0006"], [0.99996, "$1.00"], [1, "$1.00"], [1.999, "$2.00"], [12.3, "$12.30"], [1234567.891, "$1,234,567.89"]]) assert.equal(costText(usd), want, String(usd));
   assert.equal(countText(0), "0");
   assert.equal(countText(1234567), "1,234,567");
-  assert.equal(tokensText(1204, 86), "1,204 in, 86 out");
   assert.deepEqual([0, 512, 1024, 1536, 65536, 1048064, 1048576, 20971520].map(bytesText), ["0 B", "512 B", "1 KiB", "1.5 KiB", "64 KiB", "1 MiB", "1 MiB", "20 MiB"]);
 });
 

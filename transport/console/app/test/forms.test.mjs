@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import * as embed from "../src/pages/embed/fields.ts";
 import * as people from "../src/pages/end-users/fields.ts";
+import { merged } from "../src/lib/merge.ts";
 
 const key = { name: "Shop", allowed_origins: ["https://a.example"], rate_limit_per_min: 60, identity_required: false, theme: { accent: "#0f766e" }, config: { greeting: "Hi", starter_prompts: ["One"] } };
 
@@ -42,6 +43,13 @@ test("an end user: what cannot be sent is said", () => {
   assert.match(people.changesOf({ ...d, rest: '{"groups": []}' }, user).error, /own field/);
   const big = { ...user, attributes: { account: 12345678901234567890 } };
   assert.match(people.changesOf({ ...people.draftOf(big), groups: "x" }, big).error, /account is too long/);
+  assert.match(people.changesOf({ ...d, rest: '{"a": [12345678901234567890]}' }, user).error, /a\[0\] is too long/);
   assert.deepEqual(people.groupsOf({ ...user, attributes: { groups: "gold" } }), []);
   assert.deepEqual(people.groupsOf({ ...user, attributes: null }), []);
+});
+
+test("what changed elsewhere comes into fields that are as they were", () => {
+  const was = { name: "a", note: "b", list: ["x"] };
+  assert.deepEqual(merged({ ...was, name: "typed" }, was, { name: "theirs", note: "new", list: ["y"] }), { name: "typed", note: "new", list: ["y"] });
+  assert.deepEqual(merged(was, was, was), was);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { audience, configOf, groupsOf, MAX_FILE_BYTES, ordinal, placeOf, progressText, seenBy, SOURCE_KINDS, sourceKind, typedOf, uploadFault, whyText } from "../src/lib/knowledge.ts";
+import { audience, configOf, groupsOf, MAX_FILE_BYTES, ordinal, placeOf, progressText, rebased, sameEntries, seenBy, SOURCE_KINDS, sourceKind, typedOf, uploadFault, whyText } from "../src/lib/knowledge.ts";
 
 test("an upload is refused at its limits", () => {
   const file = (size = 1, name = "a.txt") => ({ name, size });
@@ -52,5 +52,18 @@ test("groups come from anything", () => {
 
 test("progress counts what is not ready", () => {
   assert.equal(progressText([{ status: "ready" }]), "");
+  assert.equal(progressText([{ status: "ready" }], true), "");
+  assert.equal(progressText([{ status: "failed" }, { status: "ready" }], true), "1 failed of the 2 documents shown");
   assert.equal(progressText([{ status: "queued" }, { status: "processing" }, { status: "failed" }, { status: "ready" }]), "2 being read, 1 failed");
+});
+
+test("entries that were changed elsewhere stay beneath a draft", () => {
+  const g = (name) => ({ principal: "group", name });
+  const base = [g("a"), g("b"), g("c")];
+  const draft = [g("a"), g("c"), g("mine")]; // without b, with mine
+  assert.deepEqual(rebased(draft, base, [g("b"), g("c"), g("theirs")]), [g("c"), g("theirs"), g("mine")]);
+  assert.deepEqual(rebased(draft, base, base), [g("a"), g("c"), g("mine")]);
+  assert.deepEqual(rebased(draft, base, draft), draft);
+  assert.ok(sameEntries([g("a"), g("b")], [g("b"), g("a")]));
+  assert.ok(!sameEntries([g("a")], [g("a"), g("b")]));
 });

@@ -6,6 +6,8 @@ globalThis.addEventListener ??= () => undefined;
 const { emit } = await import("../src/live/feed.ts");
 const { EVERY, Resource } = await import("../src/live/resource.ts");
 const { LiveList } = await import("../src/live/list.ts");
+const { Names } = await import("../src/live/names.ts");
+const { Follow } = await import("../src/pages/skills/session.ts");
 
 const settle = () => new Promise((r) => setImmediate(r));
 /** reads are answered by hand. */
@@ -123,4 +125,146 @@ test("a list's fact outlives an older page, and an item that is gone leaves", as
   await settle();
   assert.deepEqual(l.items.value.map((i) => i.id), ["a"]);
   l.close();
+});
+
+test("more new items than a page holds: the list begins anew, and all of it can be reached", async () => {
+  const many = (from, n) => Array.from({ length: n }, (_, i) => ({ id: "i" + (from - i) }));
+  let all = many(99, 100);
+  const read = async (cursor) => {
+    const at = cursor ? all.findIndex((i) => i.id === cursor) + 1 : 0;
+    const items = all.slice(at, at + 100);
+    return { items, next_cursor: at + 100 < all.length ? items[99].id : null };
+  };
+  const l = new LiveList({ read });
+  await settle();
+  all = many(349, 350);
+  await l.reload();
+  assert.equal(l.waiting.value.length, 100);
+  assert.equal(l.items.value[0].id, "i99"); // nothing moves before the click
+  l.show();
+  assert.deepEqual([l.items.value.length, l.items.value[0].id, l.waiting.value.length], [100, "i349", 0]);
+  while (l.next.value) await l.more();
+  assert.deepEqual(l.items.value.map((i) => i.id), all.map((i) => i.id));
+  // A page that overlaps with what is shown leaves no gap.
+  all = many(400, 401);
+  await l.reload();
+  l.show();
+  assert.deepEqual(l.items.value.map((i) => i.id), all.map((i) => i.id));
+  l.close();
+});
+
+test("the next page is read while the first is read again, and not into a list that began anew", async () => {
+  const open = [];
+  const l = new LiveList({ read: (cursor) => new Promise((resolve) => open.push({ cursor, resolve })) });
+  open[0].resolve({ items: [{ id: "a" }], next_cursor: "a" });
+  await settle();
+  void l.reload();
+  void l.more();
+  void l.more();
+  assert.deepEqual(open.map((o) => o.cursor), [null, null, "a"]);
+  assert.ok(l.paging.value);
+  open[2].resolve({ items: [{ id: "b" }], next_cursor: "b" });
+  await settle();
+  assert.deepEqual(l.items.value.map((i) => i.id), ["a", "b"]);
+  void l.more();
+  open[1].resolve({ items: [{ id: "z" }], next_cursor: "z" });
+  await settle();
+  l.show();
+  open[3].resolve({ items: [{ id: "c" }], next_cursor: null });
+  await settle();
+  assert.deepEqual([l.items.value.map((i) => i.id), l.next.value], [["z"], "z"]);
+  l.close();
+});
+
+/** answers replaces fetch: f returns a status and a body for a method and path. */
+const answers = (t, f) => {
+  const before = globalThis.fetch;
+  t.after(() => (globalThis.fetch = before));
+  globalThis.fetch = async (url, o) => {
+    const a = await f(o.method, url, o);
+    if (!a) throw new TypeError("no answer");
+    return new Response(JSON.stringify(a[1] ?? {}), { status: a[0], headers: a[2] ?? {} });
+  };
+};
+
+test("names: what cannot be read is not gone, and is read again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  const later = async (ms) => {
+    t.mock.timers.tick(ms);
+    for (let n = 0; n < 20; n++) await settle();
+  };
+  let down = true;
+  const asked = [];
+  answers(t, (_, url) => {
+    asked.push(url);
+    if (down) return [503, { code: "UNAVAILABLE", title: "Unavailable" }, { "Retry-After": "3" }];
+    if (url.startsWith("/v1/agents?")) return [200, { items: [{ id: "1", name: "One" }], next_cursor: null }];
+    if (url === "/v1/agents/2") return [404, { code: "NOT_FOUND", title: "Not found" }];
+    return [200, { agent: { id: "3", name: "Three" } }];
+  });
+  const n = new Names("/v1/agents", "agent");
+  assert.equal(n.of("1"), undefined);
+  await later(0);
+  assert.equal(n.error.value.code, "UNAVAILABLE");
+  assert.equal(n.all.value, undefined);
+  down = false;
+  await later(3_000);
+  assert.equal(n.error.value, null);
+  assert.equal(n.of("1").name, "One");
+  assert.equal(n.of("2"), undefined);
+  await later(0);
+  assert.equal(n.of("2"), null);
+  down = true;
+  assert.equal(n.of("3"), undefined);
+  await later(0);
+  assert.equal(n.of("3"), undefined); // unknown, not gone
+  down = false;
+  await later(3_000);
+  assert.equal(n.of("3").name, "Three");
+  // After a loss of the feed the list is read again.
+  const before = asked.length;
+  emit({ event: "fresh", data: {} });
+  await later(1_000);
+  assert.equal(asked.length, before + 1);
+  assert.equal(n.note, undefined);
+});
+
+test("names: a list that is cut says so", async (t) => {
+  let page = 0;
+  answers(t, () => [200, { items: [{ id: "p" + ++page, name: "x" }], next_cursor: "more" }]);
+  const n = new Names("/v1/workflows", "workflow");
+  n.read();
+  for (let i = 0; i < 50; i++) await settle();
+  assert.equal(n.all.value.length, 5);
+  assert.match(n.note, /first 500/);
+});
+
+test("an action of a recording whose answer was lost is repeated under its key", async (t) => {
+  const sent = [];
+  let way = "lost";
+  answers(t, (method, url, o) => {
+    if (method === "GET") return new Promise((_, failed) => o.signal.addEventListener("abort", () => failed(new Error("stopped"))));
+    if (method === "DELETE") return [200, {}];
+    sent.push([o.headers["Idempotency-Key"], JSON.parse(o.body).value]);
+    if (way === "lost") return null;
+    return way === "refused" ? [422, { code: "INVALID_ARGS", title: "Invalid", detail: "no" }] : [200, { id: "s", status: "live" }];
+  });
+  const f = new Follow("s");
+  assert.equal(await f.act({ kind: "type", value: "a" }), false);
+  assert.ok(f.lost.value);
+  // What must come after it is not sent, and what failed stays what failed.
+  assert.equal(await f.act({ kind: "click" }, Promise.resolve(false)), false);
+  assert.equal(sent.length, 1);
+  way = "ok";
+  assert.equal(await f.act({ kind: "type", value: "a" }), true);
+  assert.equal(f.lost.value, null);
+  assert.equal(await f.act({ kind: "type", value: "a" }), true); // meant twice
+  assert.equal(sent[0][0], sent[1][0]);
+  assert.notEqual(sent[1][0], sent[2][0]);
+  way = "refused";
+  assert.equal(await f.act({ kind: "type", value: "b" }), false);
+  assert.equal(f.lost.value, null);
+  assert.equal(await f.act({ kind: "type", value: "b" }), false);
+  assert.notEqual(sent[3][0], sent[4][0]);
+  f.close();
 });

@@ -3,6 +3,8 @@
 import { useRef, useState } from "preact/hooks";
 import { Intent } from "../client/api";
 import { asProblem, type Problem } from "../client/problem";
+import { Reference } from "./states";
+import { Plain } from "./text";
 
 export interface Act {
   busy: boolean;
@@ -71,15 +73,11 @@ export function Failed({ act, hide = false }: { act: Act; hide?: boolean }) {
   const later = p.transient || p.status === 401 || p.status >= 500;
   return (
     <div role="alert" class="alert bad">
-      <strong>{later ? "Not sent" : p.title}</strong>
+      <strong>{later ? "Not sent" : <Plain text={p.title} />}</strong>
       <p>
-        {later ? p.title + ". " : ""}
-        {p.detail}
+        <Plain text={(later ? p.title + ". " : "") + p.detail} />
       </p>
-      <p class="dim">
-        <code>{p.code}</code>
-        {p.requestId && <> · request <code>{p.requestId}</code></>}
-      </p>
+      <Reference problem={p} />
       {later && (
         <button type="button" class="small" disabled={act.busy} onClick={act.retry}>
           Try again

@@ -36,9 +36,13 @@ interface FigureProps {
   children: ComponentChildren;
 }
 
+/** A table shows so many rows more at a time. */
+const ROWS = 200;
+
 /** ChartFigure is the figure around a drawing: caption, legend, and the same as a table. */
 export function ChartFigure({ caption, head, rows, columns, legend = [], note, children }: FigureProps) {
   const [table, setTable] = useState(false);
+  const [most, setMost] = useState(ROWS);
   const id = useId();
   return (
     <figure class="chart card" aria-labelledby={id}>
@@ -57,7 +61,7 @@ export function ChartFigure({ caption, head, rows, columns, legend = [], note, c
               </tr>
             </thead>
             <tbody>
-              {rows.map((r, at) => (
+              {rows.slice(0, most).map((r, at) => (
                 <tr key={r.key}>
                   <th scope="row">{r.name}</th>
                   {columns.map((c) => (
@@ -69,6 +73,11 @@ export function ChartFigure({ caption, head, rows, columns, legend = [], note, c
               ))}
             </tbody>
           </table>
+          {rows.length > most && (
+            <button type="button" class="small" onClick={() => setMost(most + ROWS)}>
+              Show more
+            </button>
+          )}
         </div>
       ) : (
         children

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren, RefObject } from "preact";
 import { useId } from "preact/hooks";
+import { Plain } from "./text";
 
 interface FieldProps {
   label: string;
@@ -20,7 +21,7 @@ export function Field({ label, error, hint, children }: FieldProps) {
       {hint && <small id={id + "-h"}>{hint}</small>}
       {error && (
         <small class="error" id={id + "-e"}>
-          {error}
+          <Plain text={error} />
         </small>
       )}
     </div>
@@ -78,13 +79,19 @@ export function Select({ label, value, choices, onChange, error, hint }: { label
   );
 }
 
-export function Check({ label, checked, onChange, hint }: { label: string; checked: boolean; onChange: (v: boolean) => void; hint?: ComponentChildren }) {
+export function Check({ label, checked, onChange, hint, error }: { label: string; checked: boolean; onChange: (v: boolean) => void; hint?: ComponentChildren; error?: string | undefined }) {
   const id = useId();
+  const about = [error && id + "-e", hint && id + "-h"].filter(Boolean).join(" ");
   return (
     <div class="check">
-      <input type="checkbox" id={id} checked={checked} onChange={(e) => onChange(e.currentTarget.checked)} />
+      <input type="checkbox" id={id} checked={checked} {...(error ? { "aria-invalid": "true" as const } : {})} {...(about ? { "aria-describedby": about } : {})} onChange={(e) => onChange(e.currentTarget.checked)} />
       <label for={id}>{label}</label>
-      {hint && <small>{hint}</small>}
+      {hint && <small id={id + "-h"}>{hint}</small>}
+      {error && (
+        <small class="error" id={id + "-e"}>
+          <Plain text={error} />
+        </small>
+      )}
     </div>
   );
 }

@@ -54,17 +54,19 @@ export const ShowNew = ({ n, onClick }: { n: number; onClick: () => void }) => (
 );
 
 /** More reads the next page when it comes into view, or by its button. */
-export function More({ list }: { list: { more: () => Promise<void>; loading: { value: boolean } } }) {
+export function More({ list }: { list: { more: () => Promise<void>; paging: { value: boolean }; next: { value: string | null } } }) {
   const ref = useRef<HTMLButtonElement>(null);
+  // An observer tells only of changes: after each page it looks anew, so reading goes on while the button stays in view.
+  const cursor = list.next.value;
   useEffect(() => {
     const o = new IntersectionObserver((seen) => {
       if (seen.some((s) => s.isIntersecting)) void list.more();
     }, { rootMargin: "400px" });
     if (ref.current) o.observe(ref.current);
     return () => o.disconnect();
-  }, [list]);
+  }, [list, cursor]);
   return (
-    <button ref={ref} type="button" class="more" aria-disabled={list.loading.value} onClick={() => void list.more()}>
+    <button ref={ref} type="button" class="more" aria-disabled={list.paging.value} onClick={() => void list.more()}>
       Load more
     </button>
   );

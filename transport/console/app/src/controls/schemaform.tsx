@@ -4,8 +4,8 @@ import { useId } from "preact/hooks";
 import type { Json } from "../lib/json";
 import { pathText, type Path } from "../lib/json";
 import { blank, complaintAt, isFixed, type Draft, type Field, type Invalid, type ObjectDraft } from "../lib/schemaform";
-import { pieces } from "../lib/hostile";
-import { Stranger } from "./text";
+import { pieces, visible } from "../lib/hostile";
+import { Plain, Stranger } from "./text";
 
 interface Props {
   field: Field;
@@ -35,8 +35,9 @@ export const Hidden = ({ text }: { text: string }) =>
 
 const textOf = (v: Json): string => (typeof v === "string" ? v : JSON.stringify(v));
 
-function Part({ field: f, draft: d, onChange, invalid, prefix, path, label }: PartProps) {
+function Part({ field: f, draft: d, onChange, invalid, prefix, path, label: title }: PartProps) {
   const id = useId();
+  const label = visible(title);
   const leaf = isFixed(d) || (f.kind !== "object" && f.kind !== "array");
   const error = complaintAt(invalid, pathText(path), leaf, prefix);
   if (f.kind === "object" && !isFixed(d)) {
@@ -55,7 +56,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label }: Pa
     ));
     const own = error && (
       <p class="error" role="alert">
-        {error}
+        <Plain text={error} />
       </p>
     );
     if (path.length === 0)
@@ -80,7 +81,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label }: Pa
         <legend>{label}</legend>
         {error && (
           <p class="error" role="alert">
-            {error}
+            <Plain text={error} />
           </p>
         )}
         {items.map((item, i) => (
@@ -114,7 +115,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label }: Pa
             ))
           : f.choices.map((c, i) => (
               <option key={i} value={String(i)}>
-                {textOf(c)}
+                {visible(textOf(c))}
               </option>
             ))}
       </select>
@@ -130,11 +131,11 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label }: Pa
       {control}
       <small id={id + "-h"}>
         {f.description && <Stranger text={f.description} line />}
-        <Hidden text={value} />
+        <Hidden text={isFixed(d) ? textOf(d.fixed) : value} />
       </small>
       {error && (
         <small class="error" id={id + "-e"}>
-          {error}
+          <Plain text={error} />
         </small>
       )}
     </div>

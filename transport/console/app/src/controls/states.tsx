@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "../client/problem";
+import { Plain } from "./text";
 
 /** useLate is true once `on` has held for 200 ms: what is quicker shows no placeholder. */
 export function useLate(on: boolean, ms = 200): boolean {
@@ -35,6 +36,23 @@ export function Empty({ title, children, action }: { title: string; children?: C
   );
 }
 
+/** Reference names a problem to who looks into it. */
+export const Reference = ({ problem: p }: { problem: Problem }) => (
+  <p class="dim">
+    <code>
+      <Plain text={p.code} />
+    </code>
+    {p.requestId && (
+      <>
+        {" · request "}
+        <code>
+          <Plain text={p.requestId} />
+        </code>
+      </>
+    )}
+  </p>
+);
+
 export function ErrorState({ problem: p, retry }: { problem: Problem; retry: () => void }) {
   const [rest, setRest] = useState(0);
   useEffect(() => {
@@ -46,12 +64,15 @@ export function ErrorState({ problem: p, retry }: { problem: Problem; retry: () 
   }, [p]);
   return (
     <div role="alert" class="alert bad">
-      <strong>{p.title}</strong>
-      {p.detail && <p>{p.detail}</p>}
-      <p class="dim">
-        <code>{p.code}</code>
-        {p.requestId && <> · request <code>{p.requestId}</code></>}
-      </p>
+      <strong>
+        <Plain text={p.title} />
+      </strong>
+      {p.detail && (
+        <p>
+          <Plain text={p.detail} />
+        </p>
+      )}
+      <Reference problem={p} />
       <button type="button" class="small" disabled={rest > 0} onClick={retry}>
         Try again
       </button>

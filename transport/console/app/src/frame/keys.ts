@@ -3,11 +3,6 @@
 import { useEffect, useRef } from "preact/hooks";
 import { singleKeys } from "../client/prefs";
 
-export interface Shortcut {
-  keys: string;
-  does: string;
-}
-
 export type Keys = Record<string, (e: KeyboardEvent) => void>;
 
 const layers: Keys[] = [];

@@ -73,9 +73,6 @@ export function costText(usd: number): string {
 /** countText writes a whole number with separators: `12,345`. */
 export const countText = (n: number): string => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ",");
 
-/** tokensText writes the tokens of a run or step: `1,204 in, 86 out`. */
-export const tokensText = (tokensIn: number, tokensOut: number): string => `${countText(tokensIn)} in, ${countText(tokensOut)} out`;
-
 /** bytesText writes a size: `512 B`, `64 KiB`, `1.5 MiB`. */
 export function bytesText(n: number): string {
   if (n < 1024) return `${n} B`;

@@ -134,6 +134,15 @@ export interface AclEntry {
 
 export const sameEntry = (a: AclEntry, b: AclEntry): boolean => a.principal === b.principal && (a.id ?? "") === (b.id ?? "") && (a.name ?? "") === (b.name ?? "");
 
+/** sameEntries says whether two lists hold the same entries, in any order. */
+export const sameEntries = (a: readonly AclEntry[], b: readonly AclEntry[]): boolean => a.length === b.length && a.every((e) => b.some((o) => sameEntry(e, o)));
+
+/** rebased puts what was added and removed in a draft upon the entries as they are now: the draft, what it began with, what is saved now. */
+export function rebased(draft: readonly AclEntry[], base: readonly AclEntry[], now: readonly AclEntry[]): AclEntry[] {
+  const lacks = (all: readonly AclEntry[], e: AclEntry): boolean => !all.some((o) => sameEntry(o, e));
+  return [...now.filter((e) => lacks(base, e) || !lacks(draft, e)), ...draft.filter((e) => lacks(base, e) && lacks(now, e))];
+}
+
 /** audience says in words who may find a document with these entries. */
 export function audience(items: readonly AclEntry[]): string {
   if (items.length === 0) return "Every search of the tenant finds it: it has no entries.";
@@ -177,10 +186,11 @@ export function groupsOf(attributes: unknown): string[] {
   return Array.isArray(groups) ? groups.filter((g): g is string => typeof g === "string") : [];
 }
 
-/** progressText counts the documents that are not ready: `2 being read, 1 failed`, "" if all are. */
-export function progressText(documents: readonly { status: string }[]): string {
+/** progressText counts the documents that are not ready: `2 being read, 1 failed`, "" if all are. more: there are others that are not loaded. */
+export function progressText(documents: readonly { status: string }[], more = false): string {
   const of = (...s: string[]): number => documents.filter((d) => s.includes(d.status)).length;
   const reading = of("queued", "processing");
   const failed = of("failed");
-  return [reading > 0 && `${reading} being read`, failed > 0 && `${failed} failed`].filter(Boolean).join(", ");
+  const text = [reading > 0 && `${reading} being read`, failed > 0 && `${failed} failed`].filter(Boolean).join(", ");
+  return text && more ? `${text} of the ${plural(documents.length, "document")} shown` : text;
 }

@@ -2,7 +2,7 @@
 
 import { durationText } from "./format";
 import { visible } from "./hostile";
-import { gaps, subtract, type Span } from "./waterfall";
+import { subtract, type Span } from "./waterfall";
 
 export type RunStatus = "queued" | "running" | "waiting_approval" | "succeeded" | "failed" | "cancelled" | "expired";
 export type StepStatus = "running" | "succeeded" | "failed" | "waiting" | "abandoned";
@@ -162,9 +162,6 @@ export function wholeSpan(r: Run, steps: readonly Step[], now: number): Span {
   return { from, to: Math.max(to, from + 1) };
 }
 
-/** idleTime returns for how long a run did nothing between its creation and its end. */
-export const idleTime = (whole: Span, busySpans: readonly Span[]): number => gaps(whole, busySpans).reduce((n, g) => n + g.to - g.from, 0);
-
 /**
  * childrenOf assigns child runs to the steps that started them. A step's output names its
  * child; where the outputs are not there (view=summary) it is the child that was created
@@ -235,12 +232,4 @@ export function promptOf(input: unknown): string {
     if (typeof o.input === "string") return o.input;
   }
   return JSON.stringify(input);
-}
-
-/** answerOf returns the text of a run's output; the whole output as JSON where it has none. */
-export function answerOf(output: unknown): string {
-  if (output === null || output === undefined) return "";
-  if (typeof output === "string") return output;
-  const text = (output as { text?: unknown }).text;
-  return typeof text === "string" ? text : JSON.stringify(output, null, 2);
 }

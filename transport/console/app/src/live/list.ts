@@ -29,6 +29,8 @@ export class LiveList<T extends { id: string }> {
   readonly next: Signal<string | null> = signal(null);
   readonly error: Signal<Problem | null> = signal(null);
   readonly loading: Signal<boolean> = signal(false);
+  /** The next page is read. */
+  readonly paging: Signal<boolean> = signal(false);
 
   #o: ListOptions<T>;
   #life = new AbortController();
@@ -39,6 +41,9 @@ export class LiveList<T extends { id: string }> {
   #last = 0;
   #stale = false;
   #changed = new Set<string>();
+  /** Where the first page goes on, if it holds nothing that is shown: between the two may be more. */
+  #gap: string | null = null;
+  #cuts = 0; // how often the list began anew
   #off: () => void;
 
   constructor(o: ListOptions<T>) {
@@ -84,7 +89,10 @@ export class LiveList<T extends { id: string }> {
   /** remove takes an item out, such as one that its reader deleted. */
   remove(id: string): void {
     this.#floors.set(id, this.#begun);
-    this.items.value = this.items.peek()?.filter((i) => i.id !== id);
+    batch(() => {
+      this.items.value = this.items.peek()?.filter((i) => i.id !== id);
+      this.waiting.value = this.waiting.peek().filter((i) => i.id !== id);
+    });
   }
 
   /** add puts an item in front that its reader made: nobody waits for what they did themselves. */
@@ -97,11 +105,18 @@ export class LiveList<T extends { id: string }> {
     });
   }
 
-  /** show puts the waiting items into the list. */
+  /** show puts the waiting items into the list. Where more came than a page holds, the list begins anew with them: what lies behind is read as it is scrolled to. */
   show = (): void => {
     const fresh = this.waiting.peek();
     batch(() => {
       this.waiting.value = [];
+      if (this.#gap) {
+        this.#cuts++;
+        this.items.value = fresh;
+        this.next.value = this.#gap;
+        this.#gap = null;
+        return;
+      }
       const all = [...fresh, ...(this.items.peek() ?? [])];
       this.items.value = this.#o.order ? all.sort(this.#o.order) : all;
     });
@@ -110,10 +125,12 @@ export class LiveList<T extends { id: string }> {
   /** more reads the next page. */
   more = async (): Promise<void> => {
     const cursor = this.next.peek();
-    if (!cursor || this.loading.peek()) return;
-    this.loading.value = true;
+    if (!cursor || this.paging.peek()) return;
+    this.paging.value = true;
+    const cuts = this.#cuts;
     try {
       const page = await this.#o.read(cursor, this.#life.signal);
+      if (this.#life.signal.aborted || cuts !== this.#cuts) return;
       const have = new Set(this.items.peek()?.map((i) => i.id));
       batch(() => {
         this.items.value = [...(this.items.peek() ?? []), ...page.items.filter((i) => !have.has(i.id))];
@@ -123,7 +140,7 @@ export class LiveList<T extends { id: string }> {
     } catch (e) {
       if (!this.#life.signal.aborted) this.error.value = asProblem(e);
     } finally {
-      this.loading.value = false;
+      this.paging.value = false;
     }
   };
 
@@ -163,7 +180,9 @@ export class LiveList<T extends { id: string }> {
 
   #merge(page: Page<T>, n: number): void {
     const old = this.items.peek();
+    this.#gap = null;
     if (!old || old.length === 0) {
+      this.#cuts++;
       batch(() => {
         this.items.value = page.items.filter((i) => this.#newer(i.id, n));
         this.next.value = page.next_cursor ?? null;
@@ -178,6 +197,7 @@ export class LiveList<T extends { id: string }> {
       // Where all of the list was read, what is new is new; otherwise items behind the end are no news.
       const end = page.items.findIndex((i) => i.id === old[old.length - 1]!.id);
       this.waiting.value = page.items.filter((i, at) => !have.has(i.id) && this.#newer(i.id, n) && (end < 0 || at < end || !page.next_cursor));
+      if (page.next_cursor && !page.items.some((i) => have.has(i.id))) this.#gap = page.next_cursor;
       if (old.length <= page.items.length && !page.next_cursor) this.next.value = null;
     });
   }

@@ -1,10 +1,11 @@
 // The names of agents and workflows, which many pages show beside an id. They are read once
 // for all pages and again when one of them changes.
 
-import { signal, type Signal } from "@preact/signals";
+import { effect, signal, type Signal } from "@preact/signals";
 import { get } from "../client/api";
-import type { Page } from "../client/types";
-import { onHint } from "./feed";
+import { asProblem, type Problem } from "../client/problem";
+import { readAll, type All } from "./all";
+import { Resource } from "./resource";
 
 export interface Named {
   id: string;
@@ -18,31 +19,58 @@ export interface Named {
 /** Pages of the list that are read; the others are read by id. */
 const PAGES = 5;
 const AT_ONCE = 4;
+/** A single read that failed is repeated after so long. */
+const AGAIN = 2_000;
 
-class Names {
+export class Names {
   /** all is the list, undefined until it was read. Archived ones are not in it. */
   readonly all: Signal<Named[] | undefined> = signal(undefined);
+  /** Why the list cannot be read. It is tried again as the service says, and when it is back. */
+  readonly error: Signal<Problem | null> = signal(null);
+  /** There are more than the list holds. */
+  readonly cut: Signal<boolean> = signal(false);
   #by = new Map<string, Signal<Named | null | undefined>>();
-  #begun = false;
-  #wanted: string[] = [];
+  #list: Resource<All<Named>> | null = null;
+  #changed = new Set<string>();
+  #wanted = new Set<string>(); // to be read, or being read
+  #queue: string[] = [];
   #running = 0;
 
   constructor(
     private readonly path: string,
     /** The member that wraps a single answer: `{ agent: … }`. */
     private readonly wrapper: string,
-  ) {
-    onHint((h) => {
-      if (!this.#begun) return;
-      if (h.event === "resource.changed" && h.data["kind"] === this.wrapper) void this.#read();
-    });
-  }
+  ) {}
 
   /** read begins to read the list. */
   read(): void {
-    if (this.#begun) return;
-    this.#begun = true;
-    void this.#read();
+    if (this.#list) return;
+    const r = (this.#list = new Resource<All<Named>>(
+      (s) => readAll<Named>(this.path, s, {}, PAGES),
+      (h) => {
+        if (h.event !== "resource.changed" || h.data["kind"] !== this.wrapper) return false;
+        if (typeof h.data["id"] === "string") this.#changed.add(h.data["id"]);
+        return true;
+      },
+    ));
+    effect(() => {
+      this.error.value = r.error.value;
+    });
+    effect(() => {
+      const d = r.data.value;
+      if (d) this.#take(d);
+    });
+  }
+
+  /** reload reads the list at once. */
+  reload = (): void => {
+    if (this.#list) void this.#list.reload();
+    else this.read();
+  };
+
+  /** note says below a select that it does not offer all there are. */
+  get note(): string | undefined {
+    return this.cut.value ? `Only the first ${PAGES * 100} are offered.` : undefined;
   }
 
   /** of returns what is known of an id: undefined while it is read, null where it is gone. */
@@ -60,44 +88,44 @@ class Names {
     return s;
   }
 
-  async #read(): Promise<void> {
-    const all: Named[] = [];
-    try {
-      let cursor: string | null = null;
-      for (let n = 0; n < PAGES; n++) {
-        const page: Page<Named> = await get<Page<Named>>(this.path, { limit: 100, cursor });
-        all.push(...page.items);
-        if (!(cursor = page.next_cursor)) break;
-      }
-    } catch {
-      // Ids are shown instead; the next page that asks tries again.
-      this.#begun = false;
-      return;
-    }
-    for (const a of all) {
+  #take({ items, cut }: All<Named>): void {
+    const changed = this.#changed;
+    this.#changed = new Set();
+    for (const a of items) {
+      changed.delete(a.id);
       const s = this.#by.get(a.id);
       if (s) s.value = a;
       else this.#by.set(a.id, signal<Named | null | undefined>(a));
     }
-    this.all.value = all;
-    for (const [id, s] of this.#by) if (s.peek() === undefined) this.#want(id);
+    this.all.value = items;
+    this.cut.value = cut;
+    // What the list does not hold is asked for by its id: if nothing is known of it, or it changed.
+    for (const [id, s] of this.#by) if (s.peek() === undefined || changed.has(id)) this.#want(id);
   }
 
   #want(id: string): void {
-    if (!this.#wanted.includes(id)) this.#wanted.push(id);
-    while (this.#running < AT_ONCE && this.#wanted.length > 0) void this.#one(this.#wanted.shift()!);
+    if (this.#wanted.has(id)) return;
+    this.#wanted.add(id);
+    this.#queue.push(id);
+    while (this.#running < AT_ONCE && this.#queue.length > 0) void this.#one(this.#queue.shift()!);
   }
 
   async #one(id: string): Promise<void> {
     this.#running++;
+    let again = 0;
     try {
       const answer = await get<Record<string, Named | null>>(`${this.path}/${id}`);
       this.#signal(id).value = answer[this.wrapper] ?? null;
-    } catch {
-      this.#signal(id).value = null;
+    } catch (e) {
+      const p = asProblem(e);
+      if (p.status === 404) this.#signal(id).value = null;
+      else if (p.transient || p.status >= 500) again = Math.max(p.retryAfter, AGAIN);
+      // All else is asked for again with the list.
     } finally {
       this.#running--;
-      const next = this.#wanted.shift();
+      this.#wanted.delete(id);
+      if (again) setTimeout(() => this.#want(id), again);
+      const next = this.#queue.shift();
       if (next) void this.#one(next);
     }
   }

@@ -7,6 +7,7 @@ import { withoutReferences } from "../../client/schema";
 import { can } from "../../client/session";
 import type { Role } from "../../client/types";
 import { Confirm, ShownOnce } from "../../controls/dialog";
+import { useDirty } from "../../controls/dirty";
 import { Field, Select, TextField } from "../../controls/form";
 import { SchemaForm } from "../../controls/schemaform";
 import { Tabs } from "../../controls/tabs";
@@ -15,7 +16,8 @@ import { Tree } from "../../controls/tree";
 import { announce } from "../../frame/announce";
 import { curl } from "../../lib/curl";
 import { bytesText, durationText } from "../../lib/format";
-import { inexact, parseJson, type Json } from "../../lib/json";
+import { visible } from "../../lib/hostile";
+import { inexact, parseJson, pathText, type Json } from "../../lib/json";
 import { fill, withoutSecrets, type Operation, type Param } from "../../lib/openapi";
 import { draftOf, formOf, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
 import { request, type Answer } from "./send";
@@ -46,9 +48,17 @@ export function One({ o, d }: { o: Operation; d: Description }) {
   const [answer, setAnswer] = useState<Answer | null>(null);
   const [failure, setFailure] = useState("");
   const [secrets, setSecrets] = useState<[string, string][]>([]);
+  const [touched, setTouched] = useState(false); // a body was typed or chosen, and not sent
+  const [refused, setRefused] = useState(""); // why the other view of the body does not open
+  const opened = useRef<Draft | null>(null); // the draft with which the form was opened
   const stop = useRef<AbortController | null>(null);
   const key = useRef<{ key: string; of: string }>({ key: "", of: "" });
   useEffect(() => () => stop.current?.abort(), []);
+  useDirty(touched);
+  const typed = (): void => {
+    setTouched(true);
+    setRefused("");
+  };
 
   const body: { text: string; invalid: Invalid[] } = useMemo(() => {
     if (o.body !== "json") return { text: "", invalid: [] };
@@ -72,12 +82,25 @@ export function One({ o, d }: { o: Operation; d: Description }) {
   });
   const wrong = filled.missing.length > 0 || body.invalid.length > 0 || (o.body === "file" && !file);
   const other = (to: "json" | "form"): void => {
-    if (to === "json" && mode === "form" && body.invalid.length === 0) setText(body.text);
+    setRefused("");
+    // A form in which nothing was typed leaves the text as it is.
+    if (to === "json" && mode === "form" && draft !== opened.current) {
+      const wrong = body.invalid[0];
+      if (wrong) {
+        setTried(true);
+        setRefused(`The form is not complete, so there is no JSON of it: ${wrong.path ? wrong.path + " " : ""}${wrong.message}.`);
+        return;
+      }
+      setText(body.text);
+    }
     if (to === "form" && mode === "json" && form) {
-      const p = parseJson(text || "{}");
+      const p = parseJson(text.trim() || "{}");
+      if ("error" in p) return setRefused("The text is not JSON, so it does not fit into a form.");
       // A number that the browser would change is better left in its text.
-      if ("error" in p || inexact(p.value)) return;
-      setDraft(draftOf(form, p.value));
+      const lost = inexact(p.value);
+      if (lost) return setRefused(`The number at ${pathText(lost)} is too long for the form.`);
+      opened.current = draftOf(form, p.value);
+      setDraft(opened.current);
     }
     setMode(to);
   };
@@ -113,6 +136,7 @@ export function One({ o, d }: { o: Operation; d: Description }) {
             }
           }
           setAnswer(a);
+          if (a.status < 300) setTouched(false);
         },
         life.signal,
       );
@@ -160,15 +184,28 @@ export function One({ o, d }: { o: Operation; d: Description }) {
         {o.body === "json" && (
           <Tabs label="Body" tabs={form ? ([{ id: "json", name: "JSON" }, { id: "form", name: "Form" }] as const) : ([{ id: "json", name: "JSON" }] as const)} open={form ? mode : "json"} onOpen={other}>
             {mode === "form" && form ? (
-              <SchemaForm field={form} draft={draft ?? draftOf(form, undefined)} onChange={setDraft} invalid={tried ? body.invalid : []} />
+              <SchemaForm
+                field={form}
+                draft={draft ?? draftOf(form, undefined)}
+                onChange={(now) => {
+                  setDraft(now);
+                  typed();
+                }}
+                invalid={tried ? body.invalid : []}
+              />
             ) : (
-              <TextField label="JSON" rows={Math.min(24, Math.max(6, text.split("\n").length + 1))} mono value={text} onInput={setText} error={tried || text.trim() !== "" ? body.invalid.map((i) => i.message).join("; ") || undefined : undefined} />
+              <TextField label="JSON" rows={Math.min(24, Math.max(6, text.split("\n").length + 1))} mono value={text} onInput={(now) => { setText(now); typed(); }} error={tried || text.trim() !== "" ? body.invalid.map((i) => i.message).join("; ") || undefined : undefined} />
+            )}
+            {refused && (
+              <p role="alert" class="error">
+                {visible(refused)}
+              </p>
             )}
           </Tabs>
         )}
         {o.body === "file" && (
           <Field label="File" error={tried && !file ? "is required" : undefined}>
-            {(p) => <input {...p} type="file" onChange={(e) => setFile(e.currentTarget.files?.[0] ?? null)} />}
+            {(p) => <input {...p} type="file" onChange={(e) => { setFile(e.currentTarget.files?.[0] ?? null); setTouched(true); }} />}
           </Field>
         )}
         {why && <p class="alert info">{why}</p>}
@@ -189,7 +226,7 @@ export function One({ o, d }: { o: Operation; d: Description }) {
       {failure && (
         <div role="alert" class="alert bad">
           <strong>Not sent</strong>
-          <p>The service does not answer: {failure}</p>
+          <p>The service does not answer: {visible(failure)}</p>
           <button type="button" class="small" onClick={() => void send()}>
             Try again
           </button>

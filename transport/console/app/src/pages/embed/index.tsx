@@ -1,13 +1,14 @@
 // Embed: keys for chat widgets, and one key with its origins, theme and snippet.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page, Schemas } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { Check, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
-import { Empty } from "../../controls/states";
+import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, leave, query, setQuery } from "../../frame/router";
@@ -34,7 +35,7 @@ function List() {
   useEffect(() => agents.read(), []);
   const list = useList<EmbedKey>("embed-keys" + String(revoked), {
     read: (cursor, s) => get<Page<EmbedKey>>("/v1/embed-keys", { limit: 100, cursor, include_revoked: revoked || null }, s),
-    one: (id, s) => get<EmbedKey>("/v1/embed-keys/" + id, undefined, s).then((k) => (k.revoked_at && !revoked ? null : k), () => null),
+    one: (id, s) => get<EmbedKey>("/v1/embed-keys/" + id, undefined, s).then((k) => (k.revoked_at && !revoked ? null : k), unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "embed_key" && typeof h.data["id"] === "string" && h.data["id"],
   });
   const create = (
@@ -95,11 +96,15 @@ function List() {
 }
 
 function New({ onClose, onMade }: { onClose: () => void; onMade: (made: Schemas["EmbedKeyCreated"]) => void }) {
-  const all = agents.all.value ?? [];
+  const offered = agents.all.value;
+  const all = offered ?? [];
   const [f, setF] = useState({ agent: "", name: "", origins: "", secret: false, required: false });
   const act = useAction();
   const fields = act.problem?.fields ?? {};
-  const agent = f.agent || all[0]?.id || "";
+  // The first that was offered stays chosen, whatever others come before it.
+  const first = useRef("");
+  first.current ||= all[0]?.id ?? "";
+  const agent = all.find((a) => a.id === (f.agent || first.current))?.id ?? "";
   const send = (e: Event): void => {
     e.preventDefault();
     void act.run(async (i) =>
@@ -114,16 +119,22 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: Schemas[
       ),
     );
   };
-  const known = Object.keys(fields).every((k) => ["agent_id", "name", "identity_required"].includes(k) || k.startsWith("allowed_origins"));
+  const known = Object.keys(fields).every((k) => ["agent_id", "name"].includes(k) || k === "with_identity_secret" || (k === "identity_required" && f.secret) || k.startsWith("allowed_origins"));
   return (
     <Dialog title="New embed key" onClose={onClose} dirty={f.name !== "" || f.origins !== ""}>
       <form onSubmit={send}>
         <Failed act={act} hide={Object.keys(fields).length > 0 && known} />
-        <Select label="Agent" value={agent} onChange={(v) => setF({ ...f, agent: v })} error={fields["agent_id"]} choices={all.map((a) => ({ value: a.id, label: visible(a.name) }))} />
+        {offered ? (
+          <Select label="Agent" value={agent} onChange={(v) => setF({ ...f, agent: v })} error={fields["agent_id"]} choices={all.map((a) => ({ value: a.id, label: visible(a.name) }))} hint={all.length === 0 ? "There is no agent yet." : agents.note} />
+        ) : agents.error.value ? (
+          <ErrorState problem={agents.error.value} retry={agents.reload} />
+        ) : (
+          <Loading rows={1} what="Loading the agents" />
+        )}
         <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"] ?? (act.problem?.code === "NAME_TAKEN" ? act.problem.detail : undefined)} required hint="For people: which page uses it." />
         <TextField label="Allowed origins" rows={3} mono value={f.origins} onInput={(origins) => setF({ ...f, origins })} error={errorOf(fields, "allowed_origins")} hint="One per line: https://host[:port]. * allows every page, none allows nowhere." />
-        <Check label="With identity secret" checked={f.secret} onChange={(secret) => setF({ ...f, secret })} hint="Your back end signs who a visitor is." />
-        {f.secret && <Check label="Identity required" checked={f.required} onChange={(required) => setF({ ...f, required })} hint="Visitors that nobody knows get no chat." />}
+        <Check label="With identity secret" checked={f.secret} onChange={(secret) => setF({ ...f, secret })} hint="Your back end signs who a visitor is." error={fields["with_identity_secret"]} />
+        {f.secret && <Check label="Identity required" checked={f.required} onChange={(required) => setF({ ...f, required })} hint="Visitors that nobody knows get no chat." error={fields["identity_required"]} />}
         <div class="actions">
           <button type="button" onClick={onClose}>
             Cancel

@@ -5,15 +5,17 @@ import { get } from "../../client/api";
 import type { Schemas } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
+import { useDirty } from "../../controls/dirty";
 import { Check, Field, Select, TextField } from "../../controls/form";
 import { ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { dirty as dirtyForms, href, leave } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
+import { merged } from "../../lib/merge";
 import { agents } from "../../live/names";
 import { useResource, type Resource } from "../../live/resource";
 import { hasPage } from "../run/parts";
@@ -64,14 +66,14 @@ export function OneKey({ id }: { id: string }) {
       const now = await i.send<EmbedKey>("PATCH", path, { enabled });
       setAsking("");
       r.fact(() => now);
-      announce(`${k.name} is ${enabled ? "enabled" : "disabled"}`);
+      announce(`${name} is ${enabled ? "enabled" : "disabled"}`);
     });
   };
   const revoke = (): void => {
     void act.run(async (i) => {
       await i.send("DELETE", path);
       setAsking("");
-      announce(`${k.name} is revoked`);
+      announce(`${name} is revoked`);
       leave(href("embed"));
     });
   };
@@ -122,7 +124,7 @@ export function OneKey({ id }: { id: string }) {
         <Copy text={snippet} />
       </div>
       <p class="dim">The whole key was shown once, when it was made. Put it in the place of the one that ends in “…”, or rotate the key.</p>
-      {live && <Denied id={id} onAllowed={(now) => r.fact(() => now)} />}
+      {live && <Denied id={id} allowed={k.allowed_origins} onAllowed={(now) => r.fact(() => now)} />}
       <Form key={k.id} k={k} resource={r} live={live} />
       {asking === "rotate" && (
         <Confirm title={<>Rotate <bdi>{name}</bdi>?</>} action="Rotate" typed={k.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={rotate}>
@@ -159,7 +161,7 @@ type DeniedOrigin = Schemas["DeniedOrigin"];
 const DENIED_EVERY = 5_000;
 
 /** Denied lists the origins that were refused; one click allows one. */
-function Denied({ id, onAllowed }: { id: string; onAllowed: (k: EmbedKey) => void }) {
+function Denied({ id, allowed, onAllowed }: { id: string; allowed: readonly string[]; onAllowed: (k: EmbedKey) => void }) {
   const path = "/v1/embed-keys/" + id;
   const r = useResource<DeniedOrigin[]>(id + " denied", (s) => get<{ items: DeniedOrigin[] }>(path + "/denied-origins", undefined, s).then((x) => x.items), (h) => h.event === "resource.changed" && h.data["id"] === id);
   useEffect(() => {
@@ -176,10 +178,11 @@ function Denied({ id, onAllowed }: { id: string; onAllowed: (k: EmbedKey) => voi
       const now = fresh.allowed_origins.includes(origin) ? fresh : await i.send<EmbedKey>("PATCH", path, { allowed_origins: [...fresh.allowed_origins, origin] });
       onAllowed(now);
       r.fact((all) => all?.filter((o) => o.origin !== origin));
-      announce(`${origin} is allowed`);
+      announce(`${visible(origin)} is allowed`);
     });
   };
-  const all = r.data.value;
+  // The service remembers refusals for 30 days: what is allowed since is no news.
+  const all = r.data.value?.filter((o) => !allowed.includes(o.origin) && !allowed.includes("*"));
   if (!all && r.error.value) return <ErrorState problem={r.error.value} retry={() => void r.reload()} />;
   if (!all) return <Loading rows={1} />;
   if (all.length === 0) return null;
@@ -217,34 +220,25 @@ function Form({ k, resource, live }: { k: EmbedKey; resource: Resource<EmbedKey>
   useEffect(() => {
     if (k === base) return;
     const was = draftOf(base);
-    const now = draftOf(k);
-    const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
+    const now = merged(d, was, draftOf(k));
     const typed = linesOf(d.origins);
     const added = k.allowed_origins.filter((o) => !base.allowed_origins.includes(o) && !typed.includes(o));
     setD({
-      name: d.name === was.name ? now.name : d.name,
+      ...now,
       origins: d.origins === was.origins ? now.origins : [...typed, ...added].join("\n"),
-      rate: d.rate === was.rate ? now.rate : d.rate,
-      required: d.required === was.required ? now.required : d.required,
-      theme: same(d.theme, was.theme) ? now.theme : d.theme,
-      config: same(d.config, was.config) ? now.config : d.config,
+      theme: merged(d.theme, was.theme, draftOf(k).theme),
+      config: merged(d.config, was.config, draftOf(k).config),
     });
     setBase(k);
   }, [k]);
-  useEffect(() => {
-    if (!touched) return;
-    const mark = {};
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [touched]);
+  useDirty(touched);
   const save = (e: Event): void => {
     e.preventDefault();
     void act.run(async (i) => {
       const now = await i.send<EmbedKey>("PATCH", "/v1/embed-keys/" + k.id, changes);
+      // What was typed since it was sent stays.
+      setD((typed) => merged(typed, d, draftOf(now)));
       setBase(now);
-      setD(draftOf(now));
       resource.fact(() => now);
       announce("Saved");
     });
@@ -253,7 +247,8 @@ function Form({ k, resource, live }: { k: EmbedKey; resource: Resource<EmbedKey>
   const config = (name: keyof Draft["config"]) => (v: string | boolean) => setD({ ...d, config: { ...d.config, [name]: v } });
   const text = (label: string, name: keyof Draft["config"], more: { rows?: number; hint?: string; placeholder?: string } = {}) => <TextField label={label} value={String(d.config[name])} onInput={config(name)} error={errorOf(fields, "config." + name)} {...more} />;
   const agent = agents.of(k.agent_id);
-  const known = Object.keys(fields).length > 0;
+  const own = ["name", "rate_limit_per_min", "identity_required", ...Object.keys(d.theme).map((n) => "theme." + n)];
+  const known = Object.keys(fields).length > 0 && Object.keys(fields).every((f) => own.includes(f) || /^allowed_origins(\[|$)/.test(f) || Object.keys(d.config).some((n) => !n.startsWith("show_") && (f === "config." + n || f.startsWith(`config.${n}[`))));
   return (
     <div class="embed-cols">
       <form class="embed-form" onSubmit={save}>
@@ -263,7 +258,7 @@ function Form({ k, resource, live }: { k: EmbedKey; resource: Resource<EmbedKey>
             <TextField label="Name" value={d.name} onInput={(name) => setD({ ...d, name })} error={fields["name"] ?? (act.problem?.code === "NAME_TAKEN" ? act.problem.detail : undefined)} required />
             <TextField label="Allowed origins" rows={4} mono value={d.origins} onInput={(origins) => setD({ ...d, origins })} error={errorOf(fields, "allowed_origins")} hint="One per line: https://host[:port]. * allows every page, none allows nowhere. Conversations from an origin that is taken away end." />
             <TextField label="Rate limit per min" value={d.rate} onInput={(rate) => setD({ ...d, rate })} error={fields["rate_limit_per_min"]} hint="Messages a minute, of all visitors together." />
-            <Check label="Identity required" checked={d.required} onChange={(required) => setD({ ...d, required })} hint={fields["identity_required"] ?? "Visitors that your back end does not name get no chat."} />
+            <Check label="Identity required" checked={d.required} onChange={(required) => setD({ ...d, required })} error={fields["identity_required"]} hint="Visitors that your back end does not name get no chat." />
           </fieldset>
           <fieldset class="group">
             <legend>Theme</legend>

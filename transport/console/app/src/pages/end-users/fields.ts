@@ -54,7 +54,7 @@ export function changesOf(d: Draft, was: EndUser): { body: Schemas["EndUserPatch
   const p = parseJson(d.rest);
   if ("error" in p) return { error: "is not JSON: " + p.error };
   if (!isObject(p.value)) return { error: "must be a JSON object" };
-  const lost = inexact(restOf(was));
+  const lost = inexact(restOf(was)) ?? inexact(p.value);
   if (lost) return { error: `the number at ${pathText(lost)} is too long for a browser: change the attributes with the API` };
   const groups = listOf(d.groups);
   // Without groups the member stays away, unless it was there.

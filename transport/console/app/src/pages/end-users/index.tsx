@@ -1,8 +1,10 @@
 // End users: the people of the tenant's own product, as identity tokens name them.
 
-import { useEffect, useState } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
+import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -25,15 +27,30 @@ export default function EndUsers({ id }: PageProps) {
 
 const one = (id: string, s: AbortSignal): Promise<EndUser | null> => get<EndUser>("/v1/end-users/" + id, undefined, s).catch(unlessGone);
 
-/** found reads the end users that a search finds: the one of this external id first, then by parts of names. */
-async function found(q: string, tag: string, s: AbortSignal): Promise<Page<EndUser>> {
+/** A search finds at most so many. */
+const FOUND = 20;
+const AT_ONCE = 4;
+
+/**
+ * found reads the end users that a search finds: the one of this external id first, then by parts
+ * of names. Those that are known already are not read again. full: there may be more.
+ */
+async function found(q: string, tag: string, known: Map<string, EndUser>, s: AbortSignal): Promise<{ items: EndUser[]; full: boolean }> {
   const [exact, near] = await Promise.all([
     get<Page<EndUser>>("/v1/end-users", { external_id: q.slice(0, 255), limit: 1 }, s),
     [...q].length >= 2 ? get<{ items: { kind: string; id: string }[] }>("/v1/search", { q }, s) : { items: [] },
   ]);
   const ids = near.items.filter((f) => f.kind === "end_user" && !exact.items.some((u) => u.id === f.id)).map((f) => f.id);
-  const others = await Promise.all(ids.map((id) => one(id, s)));
-  return { items: [...exact.items, ...others.filter((u): u is EndUser => u !== null)].filter((u) => !tag || u.tags.includes(tag)), next_cursor: null };
+  const unread = ids.filter((id) => !known.has(id));
+  for (let at = 0; at < unread.length; at += AT_ONCE)
+    await Promise.all(
+      unread.slice(at, at + AT_ONCE).map(async (id) => {
+        const u = await one(id, s);
+        if (u) known.set(id, u);
+      }),
+    );
+  const all = [...exact.items, ...ids.flatMap((id) => known.get(id) ?? [])];
+  return { items: all.filter((u) => !tag || u.tags.includes(tag)), full: near.items.length >= FOUND };
 }
 
 /** How often the list is read again at least. */
@@ -43,15 +60,30 @@ function List() {
   const q = (query.value.get("q") ?? "").trim().slice(0, 200);
   const tag = (query.value.get("tag") ?? "").slice(0, 60);
   const [draft, setDraft] = useState({ q, tag });
+  const known = useMemo(() => new Map<string, EndUser>(), [q]);
+  const full = useSignal(false);
   const list = useList<EndUser>(["end-users", q, tag].join("\n"), {
-    read: (cursor, s) => (q ? found(q, tag, s) : get<Page<EndUser>>("/v1/end-users", { limit: 100, cursor, tag }, s)),
+    read: async (cursor, s) => {
+      if (!q) {
+        full.value = false;
+        return get<Page<EndUser>>("/v1/end-users", { limit: 100, cursor, tag }, s);
+      }
+      const f = await found(q, tag, known, s);
+      if (!s.aborted) full.value = f.full;
+      return { items: f.items, next_cursor: null };
+    },
     one,
-    concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "end_user" && typeof h.data["id"] === "string" && h.data["id"],
+    concerns: (h) => {
+      if (h.event !== "resource.changed" || h.data["kind"] !== "end_user" || typeof h.data["id"] !== "string") return false;
+      known.delete(h.data["id"]);
+      return h.data["id"];
+    },
   });
   // A visitor who signs in is made without a hint: the list is read again when a conversation goes on, and now and then.
   useEffect(() => {
     const off = onHint((h) => {
-      if (h.event === "run.changed" && h.data["thread_id"] && h.data["status"] === "queued") list.touch();
+      if (h.event === "fresh") known.clear();
+      if (!q && h.event === "run.changed" && h.data["thread_id"] && h.data["status"] === "queued") list.touch();
     });
     const timer = setInterval(() => {
       if (document.visibilityState === "visible") list.touch();
@@ -77,7 +109,7 @@ function List() {
           setQuery({ q: draft.q.trim(), tag: draft.tag.trim() });
         }}
       >
-        <TextField label="Name, e-mail or external ID" type="search" value={draft.q} onInput={(v) => setDraft({ ...draft, q: v })} />
+        <TextField label={can("admin") ? "Name, e-mail or external ID" : "Name or external ID"} type="search" value={draft.q} onInput={(v) => setDraft({ ...draft, q: v })} />
         <TextField label="Tag" value={draft.tag} onInput={(v) => setDraft({ ...draft, tag: v })} />
         <button type="submit">Filter</button>
         {(q || tag) && (
@@ -86,6 +118,7 @@ function List() {
           </button>
         )}
       </form>
+      {full.value && <p class="dim">{`A search finds at most ${FOUND}: there may be more. A longer part of the name finds fewer.`}</p>}
       <Listing
         name="End users"
         list={list}

@@ -150,7 +150,7 @@ function Edit({ u, onClose, onSaved }: { u: EndUser; onClose: () => void; onSave
   const set = (k: keyof Draft) => (v: string) => setD({ ...d, [k]: v });
   const at = (path: string): string | undefined =>
     Object.entries(fields)
-      .filter(([k]) => k === path || k.startsWith(path + "["))
+      .filter(([k]) => k === path || k.startsWith(path + "[") || k.startsWith(path + "."))
       .map(([, v]) => v)
       .join("; ") || undefined;
   const save = (e: Event): void => {
@@ -165,7 +165,7 @@ function Edit({ u, onClose, onSaved }: { u: EndUser; onClose: () => void; onSave
   return (
     <Dialog title="Edit end user" onClose={onClose} dirty={touched}>
       <form onSubmit={save}>
-        <Failed act={act} hide={Object.keys(fields).length > 0} />
+        <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => /^(name|email|tags|residency|attributes)([.[]|$)/.test(k))} />
         <TextField label="Name" value={d.name} onInput={set("name")} error={at("name")} />
         <TextField label="E-mail" value={d.email} onInput={set("email")} error={at("email")} />
         <TextField label="Groups" rows={3} value={d.groups} onInput={set("groups")} hint="One per line. ACLs of documents name them." />
@@ -196,8 +196,14 @@ interface ThreadRow {
   last: Run;
 }
 
+/** Title is a title that was read. One that is not there yet may come with the next run. */
+interface Title {
+  title: string | null;
+  run: string;
+}
+
 /** threadsOf returns the threads of an end user by their newest runs: the API lists threads of all people only. */
-async function threadsOf(id: string, s: AbortSignal): Promise<{ rows: ThreadRow[]; more: boolean }> {
+async function threadsOf(id: string, known: Map<string, Title>, s: AbortSignal): Promise<{ rows: ThreadRow[]; more: boolean }> {
   const page = await get<Page<Run>>("/v1/runs", { end_user_id: id, view: "summary", limit: RUNS }, s);
   const rows = new Map<string, ThreadRow>();
   for (const run of page.items) {
@@ -208,21 +214,37 @@ async function threadsOf(id: string, s: AbortSignal): Promise<{ rows: ThreadRow[
   }
   const all = [...rows.values()];
   const titles = all.slice(0, TITLES);
-  for (let at = 0; at < titles.length; at += 4)
+  const unread = titles.filter((row) => {
+    const t = known.get(row.id);
+    return !t || (t.title === null && t.run !== row.last.id);
+  });
+  for (let at = 0; at < unread.length; at += 4)
     await Promise.all(
-      titles.slice(at, at + 4).map(async (row) => {
-        row.title = (await get<Schemas["Thread"]>("/v1/threads/" + row.id, undefined, s).catch(() => null))?.title ?? null;
+      unread.slice(at, at + 4).map(async (row) => {
+        const t = await get<Schemas["Thread"]>("/v1/threads/" + row.id, undefined, s).catch(() => null);
+        if (t) known.set(row.id, { title: t.title ?? null, run: row.last.id });
       }),
     );
+  for (const row of titles) row.title = known.get(row.id)?.title ?? null;
   return { rows: all, more: page.next_cursor !== null };
 }
 
 function Threads({ id }: { id: string }) {
-  const r = useResource("threads of " + id, (s) => threadsOf(id, s), (h) => h.event === "resource.changed" && h.data["kind"] === "thread");
+  const known = useMemo(() => new Map<string, Title>(), [id]);
+  const r = useResource(
+    "threads of " + id,
+    (s) => threadsOf(id, known, s),
+    (h) => {
+      if (h.event !== "resource.changed" || h.data["kind"] !== "thread") return false;
+      if (typeof h.data["id"] === "string") known.delete(h.data["id"]);
+      return true;
+    },
+  );
   // A hint about a run does not say whose it is: they are read again, at most every 1.5 s.
   useEffect(() => {
     let timer = 0;
     const off = onHint((h) => {
+      if (h.event === "fresh") known.clear();
       if (h.event !== "run.changed" || !h.data["thread_id"] || timer) return;
       timer = setTimeout(() => {
         timer = 0;

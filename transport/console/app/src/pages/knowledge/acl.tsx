@@ -1,17 +1,18 @@
 // Who may find a document.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { asProblem } from "../../client/problem";
 import { can } from "../../client/session";
 import { Failed, useAction } from "../../controls/action";
+import { useDirty } from "../../controls/dirty";
 import { Select, TextField } from "../../controls/form";
 import { ErrorState, Loading } from "../../controls/states";
 import { announce } from "../../frame/announce";
-import { dirty as dirtyForms } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { shortId } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
-import { audience, sameEntry, type AclEntry } from "../../lib/knowledge";
+import { audience, rebased, sameEntries, sameEntry, type AclEntry } from "../../lib/knowledge";
 import { findEndUser, personName, type EndUser } from "./people";
 
 const KINDS = [
@@ -20,9 +21,14 @@ const KINDS = [
   { value: "public", label: "Public" },
 ] as const;
 
+/** So many names are read at once. */
+const AT_ONCE = 6;
+
 export function Acl({ path, id }: { path: string; id: string }) {
   const r = useResource<{ items: AclEntry[] }>(path, (s) => get(path + "/acls", undefined, s), (h) => h.event === "resource.changed" && h.data.id === id);
   const [draft, setDraft] = useState<AclEntry[] | null>(null);
+  const [base, setBase] = useState<AclEntry[]>([]); // what the draft began with
+  const [met, setMet] = useState(false); // it was changed elsewhere since
   const [kind, setKind] = useState<AclEntry["principal"]>("group");
   const [typed, setTyped] = useState("");
   const [fault, setFault] = useState("");
@@ -32,30 +38,53 @@ export function Acl({ path, id }: { path: string; id: string }) {
   const admin = can("admin");
   const saved = r.data.value?.items;
   const items = draft ?? saved;
+  useDirty(draft !== null);
+  // What was changed elsewhere meanwhile is kept: the draft's own changes go on top of it.
   useEffect(() => {
-    if (!draft) return;
-    const mark = {};
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [draft !== null]);
-  // The names of end users, which the ACL holds by their ids.
-  const unknown = (items ?? []).filter((e) => e.principal === "end_user" && e.id && !(e.id in names)).map((e) => e.id!);
+    if (!draft || !saved || saved === base) return;
+    if (!sameEntries(saved, base)) {
+      const now = rebased(draft, base, saved);
+      setDraft(sameEntries(now, saved) ? null : now);
+      setMet(true);
+    }
+    setBase(saved);
+  }, [saved]);
+  // The names of end users, which the ACL holds by their ids: each is read once.
+  const asked = useRef(new Set<string>());
+  const reading = useRef(0);
+  const life = useRef<AbortController | null>(null);
   useEffect(() => {
-    const life = new AbortController();
-    for (const u of unknown.slice(0, 20))
-      get<EndUser>("/v1/end-users/" + u, undefined, life.signal).then(
-        (p) => setNames((n) => ({ ...n, [u]: personName(p) })),
-        () => undefined,
-      );
-    return () => life.abort();
-  }, [unknown.slice(0, 20).join()]);
+    const l = (life.current = new AbortController());
+    return () => l.abort();
+  }, []);
+  useEffect(() => {
+    for (const e of items ?? []) {
+      const u = e.principal === "end_user" ? e.id : undefined;
+      if (!u || u in names || asked.current.has(u)) continue;
+      if (reading.current >= AT_ONCE) return;
+      asked.current.add(u);
+      reading.current++;
+      const signal = life.current!.signal;
+      void get<EndUser>("/v1/end-users/" + u, undefined, signal)
+        .then(personName, (e: unknown) => `…${shortId(u)}${asProblem(e).status === 404 ? " (deleted)" : ""}`)
+        .then((name) => {
+          reading.current--;
+          if (!signal.aborted) setNames((n) => ({ ...n, [u]: name }));
+        });
+    }
+  });
   if (!items) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading rows={2} />;
+  const change = (to: AclEntry[]): void => {
+    if (!draft) {
+      setBase(saved ?? []);
+      setMet(false);
+    }
+    setDraft(to);
+  };
   const add = (e: AclEntry): void => {
     setTyped("");
     setFault("");
-    if (!items.some((o) => sameEntry(o, e))) setDraft([...items, e]);
+    if (!items.some((o) => sameEntry(o, e))) change([...items, e]);
   };
   const enter = (): void => {
     const text = typed.trim();
@@ -76,8 +105,9 @@ export function Acl({ path, id }: { path: string; id: string }) {
   const save = (): void => {
     void act.run(async (i) => {
       const now = await i.send<{ items: AclEntry[] }>("PUT", path + "/acls", { items });
-      r.fact(() => now);
       setDraft(null);
+      setMet(false);
+      r.fact(() => now);
       announce("Saved");
     });
   };
@@ -91,7 +121,7 @@ export function Acl({ path, id }: { path: string; id: string }) {
           <li key={i} class="kb-chip">
             <span class="dim">{e.principal === "group" ? "group" : e.principal === "end_user" ? "end user" : ""}</span> <bdi>{text(e)}</bdi>
             {admin && (
-              <button type="button" class="ghost-button small" aria-label={`Remove ${text(e)}`} onClick={() => setDraft(items.filter((_, at) => at !== i))}>
+              <button type="button" class="ghost-button small" aria-label={`Remove ${text(e)}`} onClick={() => change(items.filter((_, at) => at !== i))}>
                 ×
               </button>
             )}
@@ -123,12 +153,23 @@ export function Acl({ path, id }: { path: string; id: string }) {
       )}
       <Failed act={find} />
       <Failed act={act} />
+      {met && !act.busy && (
+        <p role="status" class="alert info">
+          The entries were changed elsewhere meanwhile. {draft ? "Above are these changes with yours." : "They are as you wanted them already."}
+        </p>
+      )}
       {draft && (
         <div class="actions">
           <button type="button" class="primary" disabled={act.busy} onClick={save}>
             Save access
           </button>
-          <button type="button" onClick={() => setDraft(null)}>
+          <button
+            type="button"
+            onClick={() => {
+              setDraft(null);
+              setMet(false);
+            }}
+          >
             Undo
           </button>
         </div>

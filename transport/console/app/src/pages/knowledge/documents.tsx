@@ -12,7 +12,7 @@ import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
-import { choice, href, query, setQuery } from "../../frame/router";
+import { choice, href, navigate, query, setQuery } from "../../frame/router";
 import { useList } from "../../live/list";
 import { useResource } from "../../live/resource";
 import { bytesText, countText, plural, statusText } from "../../lib/format";
@@ -38,7 +38,7 @@ export function Documents({ base }: { base: Base }) {
     // A document that is gone has no parent any more.
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "kb.document" && (h.data.parent_id === base.id || !h.data.parent_id) && typeof h.data.id === "string" && h.data.id,
   });
-  const progress = progressText(list.items.value ?? []);
+  const progress = progressText(list.items.value ?? [], list.next.value !== null);
   return (
     <>
       {admin && (
@@ -126,9 +126,9 @@ function Upload({ base, onDone }: { base: Base; onDone: () => Promise<void> }) {
     };
   }, []);
   const send = (files: readonly File[]): void => {
-    const wrong = uploadFault(files);
+    const wrong = act.busy ? "Another upload is under way: these files are not sent. Choose them again when it is done." : uploadFault(files);
     setFault(wrong);
-    if (wrong || act.busy) return;
+    if (wrong) return;
     const key = randomKey(); // of this upload, and of its repeats
     void act.run(async () => {
       setShare({ files: files.length, at: 0 });
@@ -198,14 +198,15 @@ function OneDocument({ base, id, onGone }: { base: Base; id: string; onGone: () 
   const admin = can("admin");
   const d = r.data.value;
   const error = r.error.value;
-  const close = (): void => setQuery({ document: null });
+  // Entries of the ACL that are not saved are asked about.
+  const close = (): void => void navigate(href("knowledge/" + base.id, { status: query.value.get("status"), source: query.value.get("source") }), true);
   const remove = (): void => {
     void act.run(async (i) => {
       await i.send("DELETE", path);
       setDeleting(false);
       onGone();
       announce("The document is deleted");
-      close();
+      setQuery({ document: null });
     });
   };
   const gone = error && error.status === 404;

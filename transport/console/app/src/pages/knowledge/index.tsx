@@ -80,7 +80,7 @@ function New({ onClose }: { onClose: () => void }) {
   };
   const known = ["name", "description", "embedding", "embedding.provider", "embedding.model"];
   return (
-    <Dialog title="New knowledge base" onClose={onClose} dirty={name !== "" || description !== ""}>
+    <Dialog title="New knowledge base" onClose={onClose} dirty={name !== "" || description !== "" || embedding.provider !== "" || embedding.model !== ""}>
       <form onSubmit={send}>
         <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => known.includes(k))} />
         <TextField label="Name" value={name} onInput={setName} error={fields["name"]} required />

@@ -10,7 +10,7 @@ import { Tabs } from "../../controls/tabs";
 import { Copy, Stranger } from "../../controls/text";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, href, leave, setQuery } from "../../frame/router";
+import { choice, href, leave, navigate } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { Documents } from "./documents";
@@ -107,7 +107,7 @@ function Loaded({ b, changed }: { b: Base; changed: (b: Base) => void }) {
           </>
         )}
       </p>
-      <Tabs label="Parts of the knowledge base" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "documents" ? null : t, document: null, source: null, status: null, q: null, end_user: null })}>
+      <Tabs label="Parts of the knowledge base" tabs={TABS} open={tab} onOpen={(t) => void navigate(href("knowledge/" + b.id, { tab: t === "documents" ? null : t }), true)}>
         {tab === "documents" && <Documents base={b} />}
         {tab === "sources" && <Sources base={b} />}
         {tab === "search" && <SearchTab base={b} />}

@@ -6,11 +6,12 @@ import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
+import { useDirty } from "../../controls/dirty";
 import { Check, TextField } from "../../controls/form";
 import { announce } from "../../frame/announce";
-import { dirty as dirtyForms } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
+import { merged } from "../../lib/merge";
 import type { Base } from "./one";
 
 export interface EmbeddingDraft {
@@ -46,36 +47,38 @@ export function EmbeddingFields({ draft: d, onChange, fields }: { draft: Embeddi
 
 const whole = (s: string): number | string => (/^\d{1,6}$/.test(s.trim()) ? Number(s.trim()) : s.trim());
 
+const draftOf = (b: Base) => ({
+  name: b.name,
+  description: b.description,
+  max: String(b.chunking.max_tokens),
+  overlap: String(b.chunking.overlap_tokens),
+  embedding: { on: b.embedding !== null, provider: b.embedding?.provider ?? "", model: b.embedding?.model ?? "" },
+});
+
 export function Settings({ b, changed }: { b: Base; changed: (b: Base) => void }) {
-  const before = {
-    name: b.name,
-    description: b.description,
-    max: String(b.chunking.max_tokens),
-    overlap: String(b.chunking.overlap_tokens),
-    embedding: { on: b.embedding !== null, provider: b.embedding?.provider ?? "", model: b.embedding?.model ?? "" },
-  };
-  const [f, setF] = useState(before);
+  const [base, setBase] = useState(b); // what the fields began with
+  const [f, setF] = useState(() => draftOf(b));
+  const before = draftOf(base);
   const [asking, setAsking] = useState(false);
   const act = useAction();
   const admin = can("admin");
   const fields = act.problem?.fields ?? {};
   const embedding = f.embedding.on ? { provider: f.embedding.provider.trim(), model: f.embedding.model.trim() } : null;
   const body = {
-    ...(f.name.trim() !== b.name ? { name: f.name.trim() } : {}),
-    ...(f.description.trim() !== b.description ? { description: f.description.trim() } : {}),
+    ...(f.name.trim() !== base.name ? { name: f.name.trim() } : {}),
+    ...(f.description.trim() !== base.description ? { description: f.description.trim() } : {}),
     ...(f.max !== before.max || f.overlap !== before.overlap ? { chunking: { max_tokens: whole(f.max), overlap_tokens: whole(f.overlap) } } : {}),
-    ...(JSON.stringify(embedding) !== JSON.stringify(b.embedding && { provider: b.embedding.provider, model: b.embedding.model }) ? { embedding } : {}),
+    ...(JSON.stringify(embedding) !== JSON.stringify(base.embedding && { provider: base.embedding.provider, model: base.embedding.model }) ? { embedding } : {}),
   };
   const touched = Object.keys(body).length > 0;
   const anew = "chunking" in body || "embedding" in body;
+  // What changed elsewhere comes into fields that are as they were.
   useEffect(() => {
-    if (!touched) return;
-    const mark = {};
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [touched]);
+    if (b === base) return;
+    setF(merged(f, draftOf(base), draftOf(b)));
+    setBase(b);
+  }, [b]);
+  useDirty(touched);
   const save = (): void => {
     void act.run(async (i) => {
       const now = await i.send<Base>("PATCH", "/v1/knowledge-bases/" + b.id, body).catch((e: unknown) => {
@@ -83,8 +86,10 @@ export function Settings({ b, changed }: { b: Base; changed: (b: Base) => void }
         throw e;
       });
       setAsking(false);
+      // What was typed since it was sent stays.
+      setF((typed) => merged(typed, f, draftOf(now)));
+      setBase(now);
       changed(now);
-      setF({ name: now.name, description: now.description, max: String(now.chunking.max_tokens), overlap: String(now.chunking.overlap_tokens), embedding: { on: now.embedding !== null, provider: now.embedding?.provider ?? "", model: now.embedding?.model ?? "" } });
       announce(anew ? "Saved. All documents are indexed anew." : "Saved");
     });
   };

@@ -254,6 +254,7 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
 
 function Edit({ base, old, onClose, onSaved }: { base: Base; old?: Source; onClose: () => void; onSaved: (s: Source) => void | Promise<void> }) {
   const path = `/v1/knowledge-bases/${base.id}/connectors`;
+  const [first] = useState(old); // as it was when the dialog opened: only what differs from it is sent
   const [kind, setKind] = useState<string>(old?.kind ?? "web");
   const of = sourceKind(kind);
   const [name, setName] = useState(old?.name ?? "");
@@ -263,15 +264,25 @@ function Edit({ base, old, onClose, onSaved }: { base: Base; old?: Source; onClo
   const [timezone, setTimezone] = useState(old?.timezone ?? "UTC");
   const act = useAction();
   const fields = act.problem?.fields ?? {};
+  const config = of ? configOf(of.config, typed) : {};
+  const credentials = of ? configOf(of.credentials, secrets) : {};
+  const given = Object.keys(credentials).length > 0 ? { credentials } : {};
+  const when = { schedule: schedule.trim() || null, timezone: timezone.trim() || "UTC" };
+  const changes = first
+    ? {
+        ...(name.trim() !== first.name ? { name: name.trim() } : {}),
+        ...(of && JSON.stringify(config) !== JSON.stringify(configOf(of.config, typedOf(of.config, first.config))) ? { config } : {}),
+        ...given,
+        ...(when.schedule !== first.schedule ? { schedule: when.schedule } : {}),
+        ...(when.timezone !== first.timezone ? { timezone: when.timezone } : {}),
+      }
+    : {};
+  const touched = first ? Object.keys(changes).length > 0 : name !== "" || schedule !== "" || timezone !== "UTC" || [...Object.values(typed), ...Object.values(secrets)].some(Boolean);
   const send = (e: Event): void => {
     e.preventDefault();
-    const config = of ? configOf(of.config, typed) : {};
-    const credentials = of ? configOf(of.credentials, secrets) : {};
-    const given = Object.keys(credentials).length > 0 ? { credentials } : {};
-    const when = { schedule: schedule.trim() || null, timezone: timezone.trim() || "UTC" };
     void act.run(async (i) => {
       let s: Source & { credentials_dropped?: boolean };
-      if (old) s = await i.send("PATCH", `${path}/${old.id}`, { name: name.trim(), ...(of && JSON.stringify(config) !== JSON.stringify(configOf(of.config, typedOf(of.config, old.config))) ? { config } : {}), ...given, ...(kind === "upload" ? {} : when) });
+      if (old) s = await i.send("PATCH", `${path}/${old.id}`, changes);
       else s = await i.send("POST", path, { kind, name: name.trim(), config, ...given, ...when });
       announce(s.credentials_dropped ? "Saved. The old credentials were dropped: it reads at another address now." : "Saved");
       await onSaved(s);
@@ -284,7 +295,7 @@ function Edit({ base, old, onClose, onSaved }: { base: Base; old?: Source; onClo
   };
   const shown = Object.keys(fields).every((k) => known.includes(k) || (of?.config ?? []).some((c) => faultOf(c.name) !== undefined && k.startsWith("config." + c.name)) || k === "config.url");
   return (
-    <Dialog title={old ? "Edit source" : "New source"} onClose={onClose} dirty={!old && (name !== "" || Object.values(typed).some(Boolean))}>
+    <Dialog title={old ? "Edit source" : "New source"} onClose={onClose} dirty={touched}>
       <form onSubmit={send}>
         <Failed act={act} hide={Object.keys(fields).length > 0 && shown} />
         {!old && (
@@ -323,7 +334,7 @@ function Edit({ base, old, onClose, onSaved }: { base: Base; old?: Source; onClo
           <button type="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" class="primary" disabled={act.busy}>
+          <button type="submit" class="primary" disabled={act.busy || (!!old && !touched)}>
             {old ? "Save" : "Create"}
           </button>
         </div>

@@ -46,7 +46,7 @@ export default function Playground(_: PageProps) {
   if (!all || (unnamed && !agent)) return (
     <>
       <Heading text="Playground" />
-      <Loading what="Loading the agents" />
+      {!all && agents.error.value ? <ErrorState problem={agents.error.value} retry={agents.reload} /> : <Loading what="Loading the agents" />}
     </>
   );
   if (published.length === 0 && !agent)
@@ -64,7 +64,7 @@ export default function Playground(_: PageProps) {
     <div class="playground">
       <Heading text="Playground" />
       <div class="filters">
-        <Select label="Agent" value={agent} choices={choices} onChange={(a) => setQuery({ agent: a, thread: null })} />
+        <Select label="Agent" value={agent} choices={choices} onChange={(a) => setQuery({ agent: a, thread: null })} hint={agents.note} />
         <button type="button" onClick={() => setQuery({ thread: null, agent }, false)} disabled={!q.thread}>
           New thread
         </button>

@@ -155,8 +155,8 @@ function FilterBar({ f, set, clear }: { f: Filters; set: (c: Partial<Filters>) =
           </label>
         ))}
       </fieldset>
-      <Select label="Agent" value={f.agent} choices={options(agents.all.value, f.agent)} onChange={(agent) => set({ agent })} />
-      {((workflows.all.value?.length ?? 0) > 0 || f.workflow) && <Select label="Workflow" value={f.workflow} choices={options(workflows.all.value, f.workflow)} onChange={(workflow) => set({ workflow })} />}
+      <Select label="Agent" value={f.agent} choices={options(agents.all.value, f.agent)} onChange={(agent) => set({ agent })} hint={agents.note} />
+      {((workflows.all.value?.length ?? 0) > 0 || f.workflow) && <Select label="Workflow" value={f.workflow} choices={options(workflows.all.value, f.workflow)} onChange={(workflow) => set({ workflow })} hint={workflows.note} />}
       <Select label="Origin" value={f.origin} choices={[{ value: "", label: "All" }, ...ORIGINS.map((o) => ({ value: o, label: statusText(o) }))]} onChange={(origin) => set({ origin: origin as Filters["origin"] })} />
       <Select label="Code" value={f.code} choices={codes} onChange={(code) => set({ code })} />
       <Moment label="From" value={f.from} onChange={(from) => set({ from })} />

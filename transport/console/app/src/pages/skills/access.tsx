@@ -1,11 +1,11 @@
 // Which agents may call a skill.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Select } from "../../controls/form";
-import { Empty } from "../../controls/states";
+import { Empty, ErrorState, Loading } from "../../controls/states";
 import { ShortId, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { href } from "../../frame/router";
@@ -113,12 +113,16 @@ export function Access({ skill: k, grants, again }: { skill: Skill; grants: Gran
 }
 
 function New({ skill: k, onClose, onMade }: { skill: Skill; onClose: () => void; onMade: () => void }) {
-  const all = agents.all.value ?? [];
+  const known = agents.all.value;
+  const all = known ?? [];
   const [agent, setAgent] = useState("");
   const [op, setOp] = useState<keyof typeof OPS>("*");
   const act = useAction();
   const fields = act.problem?.fields ?? {};
-  const chosen = agent || all[0]?.id || "";
+  // The first that was offered stays chosen, whatever others come before it.
+  const first = useRef("");
+  first.current ||= all[0]?.id ?? "";
+  const chosen = all.find((a) => a.id === (agent || first.current))?.id ?? "";
   const send = (e: Event): void => {
     e.preventDefault();
     void act.run(async (i) => {
@@ -130,9 +134,15 @@ function New({ skill: k, onClose, onMade }: { skill: Skill; onClose: () => void;
   return (
     <Dialog title="New grant" onClose={onClose}>
       <form onSubmit={send}>
-        <Failed act={act} hide={!!fields["agent_id"]} />
-        <Select label="Agent" value={chosen} onChange={setAgent} choices={all.map((a) => ({ value: a.id, label: visible(a.name) }))} error={fields["agent_id"]} />
-        <Select label="May" value={op} onChange={(v) => setOp(v as keyof typeof OPS)} choices={Object.entries(OPS).map(([value, label]) => ({ value, label }))} />
+        <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => k === "agent_id" || k === "ops")} />
+        {known ? (
+          <Select label="Agent" value={chosen} onChange={setAgent} choices={all.map((a) => ({ value: a.id, label: visible(a.name) }))} error={fields["agent_id"]} hint={all.length === 0 ? "There is no agent yet." : agents.note} />
+        ) : agents.error.value ? (
+          <ErrorState problem={agents.error.value} retry={agents.reload} />
+        ) : (
+          <Loading rows={1} what="Loading the agents" />
+        )}
+        <Select label="May" value={op} onChange={(v) => setOp(v as keyof typeof OPS)} choices={Object.entries(OPS).map(([value, label]) => ({ value, label }))} error={fields["ops"]} />
         <p class="dim">The agent's newest manifest gets the tools too. It is published as a new version at once.</p>
         <div class="actions">
           <button type="button" onClick={onClose}>

@@ -10,7 +10,7 @@ import { announce } from "../../frame/announce";
 import { visible } from "../../lib/hostile";
 import { complaints, draftOf, formOf, valueOf, type Draft } from "../../lib/schemaform";
 import { examplesOf, paramsSchema, suggestParam, urlParts, usedParams, type SkillStep } from "../../lib/skills";
-import { draftOfPolicy, PolicyFields, policyOf, problemFields } from "./policy";
+import { draftOfPolicy, PolicyFields, policyOf, policyPaths, problemFields } from "./policy";
 import type { Deed, Follow, Session } from "./session";
 import type { Detail, Skill } from "./types";
 
@@ -18,7 +18,7 @@ function Refused({ f }: { f: Follow }) {
   const p = f.fault.value;
   return p ? (
     <div role="alert" class="alert bad">
-      <strong>{p.title}</strong>
+      <strong>{visible(p.title)}</strong>
       <p>
         <Stranger text={p.detail} />
       </p>
@@ -29,7 +29,8 @@ function Refused({ f }: { f: Follow }) {
 /** BindDialog makes the value of a step a parameter. */
 export function BindDialog({ f, step, onClose }: { f: Follow; step: SkillStep; onClose: () => void }) {
   const parts = step.kind === "navigate" ? urlParts(step.value ?? "") : [];
-  const [name, setName] = useState(step.param ?? suggestParam(step));
+  const before = step.param ?? suggestParam(step);
+  const [name, setName] = useState(before);
   const [type, setType] = useState("");
   const [part, setPart] = useState(parts[parts.length - 1] ?? "");
   const [tried, setTried] = useState(false);
@@ -43,7 +44,7 @@ export function BindDialog({ f, step, onClose }: { f: Follow; step: SkillStep; o
     });
   };
   return (
-    <Dialog title="Parameter" onClose={onClose}>
+    <Dialog title="Parameter" onClose={onClose} dirty={name !== before || type !== ""}>
       <form onSubmit={send}>
         <p class="dim">Callers give the value. What you recorded is the example.</p>
         {tried && <Refused f={f} />}
@@ -82,7 +83,7 @@ export function PickDialog({ f, deed, onClose }: { f: Follow; deed: Deed; onClos
     void f.act({ ...deed, name: name.trim(), attr, type }).then((done) => done && onClose());
   };
   return (
-    <Dialog title="Result" onClose={onClose}>
+    <Dialog title="Result" onClose={onClose} dirty={name !== ""}>
       <form onSubmit={send}>
         <p class="dim">It is read from the last page of each run.</p>
         {tried && <Refused f={f} />}
@@ -120,7 +121,7 @@ export function FinishDialog({ f, s, onClose }: { f: Follow; s: Session; onClose
     void f.send("finish", { ...(form ? { params: read.value } : {}), ...(reads ? { reads_only: true } : {}) }).then((done) => done && onClose());
   };
   return (
-    <Dialog title="Dry run" onClose={onClose} closable={!busy}>
+    <Dialog title="Dry run" onClose={onClose} closable={!busy} dirty={draft !== null || reads}>
       <form onSubmit={send}>
         <p>{s.status === "live" ? "This ends the recording: the page closes. " : ""}The steps before the commit point are replayed in a fresh browser. Nothing is submitted.</p>
         {!s.commit_step_id && (
@@ -150,9 +151,10 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
   const commits = !!s.commit_step_id;
   const [name, setName] = useState("");
   const [description, setDescription] = useState("");
-  const [policy, setPolicy] = useState(
+  const [first] = useState(() =>
     draftOfPolicy({ approval: commits ? "at_commit_point" : "none_for_idempotent_reads", risk_level: commits ? "medium" : "low", approver_role: "admin", sla_minutes: 1440, required_approvals: 1, allow_edit_params: false }),
   );
+  const [policy, setPolicy] = useState(first);
   const [secrets, setSecrets] = useState<Record<string, string>>({});
   const [attested, setAttested] = useState(false);
   const act = useAction();
@@ -186,11 +188,12 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
       }
     });
   };
-  const known = ["name", "description", "owner_attested", "policy.approval", "policy.risk_level", "policy.approver_role", "policy.required_approvals", "policy.sla_minutes", ...refs.map((r) => "auth.secrets." + r)];
+  const denied = act.problem?.code === "BROWSER_SKILL_ATTESTATION_REQUIRED" ? act.problem.detail || act.problem.title : undefined;
+  const known = ["owner_attested", ...(of ? [] : ["name", "description", ...policyPaths(policy)]), ...refs.map((r) => "auth.secrets." + r)];
   return (
-    <Dialog title="Save skill" onClose={onClose} dirty={name !== ""}>
+    <Dialog title="Save skill" onClose={onClose} dirty={name !== "" || description !== "" || attested || policy !== first || Object.values(secrets).some(Boolean)}>
       <form onSubmit={send}>
-        <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => known.includes(k))} />
+        <Failed act={act} hide={!!denied || (Object.keys(fields).length > 0 && Object.keys(fields).every((k) => known.includes(k)))} />
         {of ? (
           <p>The skill gets the steps of this recording. Its name, policy and grants stay.</p>
         ) : (
@@ -209,8 +212,7 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
           </fieldset>
         )}
         {!of && <PolicyFields d={policy} onChange={setPolicy} fields={fields} commits={commits} />}
-        <Check label="I own this site, or may automate it" checked={attested} onChange={setAttested} />
-        {fields["owner_attested"] && <small class="error">{fields["owner_attested"]}</small>}
+        <Check label="I own this site, or may automate it" checked={attested} onChange={setAttested} error={denied ?? fields["owner_attested"]} />
         <div class="actions">
           <button type="button" onClick={onClose}>
             Cancel

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Listing } from "../../controls/list";
@@ -34,7 +35,7 @@ function List() {
   const [making, setMaking] = useState(false);
   const list = useList<Skill>("skills", {
     read: (cursor, s) => get<Page<Skill>>("/v1/browser-skills", { limit: 100, cursor }, s),
-    one: (id, s) => get<Detail>("/v1/browser-skills/" + id, undefined, s).then((d) => d.skill, () => null),
+    one: (id, s) => get<Detail>("/v1/browser-skills/" + id, undefined, s).then((d) => d.skill, unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "browser_skill" && typeof h.data.id === "string" && h.data.id,
   });
   const create = can("admin") ? (

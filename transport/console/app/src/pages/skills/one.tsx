@@ -10,7 +10,7 @@ import { Copy, RiskMark, Status, Stranger } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, href, leave, setQuery } from "../../frame/router";
+import { choice, href, leave, navigate } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { Access } from "./access";
@@ -104,10 +104,10 @@ function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void
         )}
       </p>
       {asking === "" && <Failed act={act} />}
-      <Tabs label="Parts of the skill" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "steps" ? null : t, run: null })}>
+      <Tabs label="Parts of the skill" tabs={TABS} open={tab} onOpen={(t) => void navigate(href("skills/" + k.id, { tab: t === "steps" ? null : t }), true)}>
         {tab === "steps" && <Steps d={k.definition} runs={d.runs} secrets={k.credential_meta} />}
         {tab === "runs" && <Runs skill={k} />}
-        {tab === "policy" && <PolicyTab key={k.updated_at} k={k} changed={changed} />}
+        {tab === "policy" && <PolicyTab key={k.id} k={k} changed={changed} />}
         {tab === "access" && <Access skill={k} grants={d.grants} again={again} />}
       </Tabs>
       {asking === "dry" && <DryRun skill={k} onClose={() => setAsking("")} onRan={again} />}

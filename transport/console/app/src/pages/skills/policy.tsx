@@ -4,10 +4,11 @@ import { useEffect, useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { fieldsOf } from "../../client/problem";
 import { Failed, useAction } from "../../controls/action";
+import { useDirty } from "../../controls/dirty";
 import { Check, Select, TextField } from "../../controls/form";
 import { announce } from "../../frame/announce";
-import { dirty as dirtyForms } from "../../frame/router";
 import { statusText } from "../../lib/format";
+import { merged } from "../../lib/merge";
 import { approvalText } from "../../lib/skills";
 import { APPROVALS, RISKS, ROLES, type Detail, type Policy, type Skill } from "./types";
 
@@ -53,35 +54,43 @@ export function PolicyFields({ d, onChange, fields, commits }: { d: PolicyDraft;
   );
 }
 
+/** policyPaths are the fields that PolicyFields shows. */
+export const policyPaths = (d: PolicyDraft): string[] => ["approval", "risk_level", ...(d.approval === "none_for_idempotent_reads" ? [] : ["approver_role", "required_approvals", "sla_minutes"])].map((f) => "policy." + f);
+
 /** problemFields reads the fields of a refused skill: BROWSER_SKILL_INVALID names them as VALIDATION does. */
 export const problemFields = (p: { code: string; detail: string } | null): Record<string, string> => (p && (p.code === "VALIDATION" || p.code === "BROWSER_SKILL_INVALID") ? fieldsOf(p.detail) : {});
 
+const draftOf = (k: Skill) => ({ name: k.name, description: k.description, ...draftOfPolicy(k.policy) });
+
 export function PolicyTab({ k, changed }: { k: Skill; changed: (d: Detail) => void }) {
-  const [name, setName] = useState(k.name);
-  const [description, setDescription] = useState(k.description);
-  const [policy, setPolicy] = useState(draftOfPolicy(k.policy));
+  const [base, setBase] = useState(k); // what the fields began with
+  const [d, setD] = useState(() => draftOf(k));
+  const { name, description, ...policy } = d;
   const act = useAction();
   const fields = problemFields(act.problem);
   const admin = can("admin");
   const body = {
-    ...(name.trim() !== k.name ? { name: name.trim() } : {}),
-    ...(description.trim() !== k.description ? { description: description.trim() } : {}),
-    ...(JSON.stringify(policy) !== JSON.stringify(draftOfPolicy(k.policy)) ? { policy: policyOf(policy) } : {}),
+    ...(name.trim() !== base.name ? { name: name.trim() } : {}),
+    ...(description.trim() !== base.description ? { description: description.trim() } : {}),
+    ...(JSON.stringify(policyOf(policy)) !== JSON.stringify(policyOf(draftOfPolicy(base.policy))) ? { policy: policyOf(policy) } : {}),
   };
   const touched = Object.keys(body).length > 0;
+  // What changed elsewhere comes into fields that are as they were.
   useEffect(() => {
-    if (!touched) return;
-    const mark = {};
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [touched]);
-  const known = ["name", "description", "policy.approval", "policy.risk_level", "policy.approver_role", "policy.required_approvals", "policy.sla_minutes"];
+    if (k === base) return;
+    setD(merged(d, draftOf(base), draftOf(k)));
+    setBase(k);
+  }, [k]);
+  useDirty(touched);
+  const known = ["name", "description", ...policyPaths(policy)];
   const save = (e: Event): void => {
     e.preventDefault();
     void act.run(async (i) => {
-      changed(await i.send<Detail>("PATCH", "/v1/browser-skills/" + k.id, body));
+      const now = await i.send<Detail>("PATCH", "/v1/browser-skills/" + k.id, body);
+      // What was typed since it was sent stays.
+      setD((typed) => merged(typed, d, draftOf(now.skill)));
+      setBase(now.skill);
+      changed(now);
       announce("Saved");
     });
   };
@@ -89,9 +98,9 @@ export function PolicyTab({ k, changed }: { k: Skill; changed: (d: Detail) => vo
     <form class="narrow-form" onSubmit={save}>
       <fieldset class="bare" disabled={!admin}>
         <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((f) => known.includes(f))} />
-        <TextField label="Name" value={name} onInput={setName} error={fields["name"]} required />
-        <TextField label="Description" rows={3} value={description} onInput={setDescription} error={fields["description"]} hint="What models read about its tools" />
-        <PolicyFields d={policy} onChange={setPolicy} fields={fields} commits={!!k.definition.commit_step_id} />
+        <TextField label="Name" value={name} onInput={(v) => setD({ ...d, name: v })} error={fields["name"]} required />
+        <TextField label="Description" rows={3} value={description} onInput={(v) => setD({ ...d, description: v })} error={fields["description"]} hint="What models read about its tools" />
+        <PolicyFields d={policy} onChange={(p) => setD({ ...d, ...p })} fields={fields} commits={!!k.definition.commit_step_id} />
         <p class="dim">Agents' manifests and approval policies only tighten this.</p>
       </fieldset>
       {admin && (

@@ -3,15 +3,16 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../../client/api";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
+import { useDirty } from "../../controls/dirty";
 import { Check, Select, TextField } from "../../controls/form";
 import { ErrorState, Loading } from "../../controls/states";
 import { Stranger } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { dirty as dirtyForms, href, leave } from "../../frame/router";
+import { href, leave } from "../../frame/router";
 import { visible } from "../../lib/hostile";
 import { canBind, canCommit, checkText, codeText, keyOf, locatorOf, pointOn, shotURL, type SkillStep } from "../../lib/skills";
 import { BindDialog, FinishDialog, PickDialog, SaveDialog } from "./finish";
@@ -40,19 +41,12 @@ export function Recorder({ id, of }: { id: string; of: string }) {
 type Asking = null | { what: "discard" | "finish" | "save" } | { what: "bind"; step: SkillStep } | { what: "pick"; deed: Deed };
 
 function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
-  const [asking, setAsking] = useState<Asking>(null);
+  const gone = useAction();
+  const [asking, setAsking] = useAsking<Asking>(gone, null);
   const lost = f.error.value?.status === 404;
   const live = s.status === "live" && !lost;
-  const gone = useAction();
   const dirty = s.steps.length > 0 && s.status !== "expired" && !lost;
-  useEffect(() => {
-    if (!dirty) return;
-    const mark = {};
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [dirty]);
+  useDirty(dirty);
   const end = (to: string): void => {
     f.keep();
     leave(to);
@@ -86,6 +80,7 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
           </>
         }
       />
+      {!asking && <Failed act={gone} />}
       {lost && (
         <div role="alert" class="alert bad">
           <strong>The session is over</strong>
@@ -185,32 +180,63 @@ const MODES = [
 ] as const;
 type Mode = (typeof MODES)[number]["id"];
 
+/** Typed is the text of one element: what was typed, what of it was sent, and what is on its way. */
+interface Typed {
+  text: string;
+  sent: string;
+  timer: number;
+  sending: { text: string; done: Promise<boolean> } | null;
+}
+const noText = (): Typed => ({ text: "", sent: "", timer: 0, sending: null });
+
 /** Stage is the live picture with its controls. */
 function Stage({ f, s, onPick }: { f: Follow; s: Session; onPick: (deed: Deed) => void }) {
   const [mode, setMode] = useState<Mode>("click");
   const [point, setPoint] = useState<{ x: number; y: number } | null>(null);
   const [address, setAddress] = useState(s.url);
   const [typing, setTyping] = useState("");
-  const typed = useRef({ text: "", timer: 0, sent: "" });
+  const typed = useRef(noText());
   const last = useRef<HTMLImageElement>(null);
   useEffect(() => setAddress(s.url), [s.url]);
   useEffect(() => () => clearTimeout(typed.current.timer), []);
   const src = shotURL(s.screenshot_key);
-  const flush = (end: boolean): void => {
+  // flush sends the text; with `end` the next key begins another. Unless it was lost, what follows may be sent.
+  const flush = (end: boolean): Promise<boolean> => {
     const t = typed.current;
+    const text = t.text;
     clearTimeout(t.timer);
-    if (t.text !== t.sent) {
-      t.sent = t.text;
-      void f.act({ kind: "type", value: t.text });
-    }
     if (end) {
-      typed.current = { text: "", timer: 0, sent: "" };
+      typed.current = noText();
       setTyping("");
     }
+    if (t.sending?.text === text) return t.sending.done;
+    if (text === t.sent) return Promise.resolve(true);
+    const sending: NonNullable<Typed["sending"]> = {
+      text,
+      done: f.act({ kind: "type", value: text }).then((done) => {
+        if (t.sending === sending) t.sending = null;
+        if (done) t.sent = text;
+        const lost = !done && f.lost.peek() !== null;
+        // A text that was lost is still there to be sent, before what comes next.
+        if (lost && typed.current !== t && typed.current.text === "") {
+          typed.current = t;
+          setTyping(t.text);
+        }
+        return !lost;
+      }),
+    };
+    t.sending = sending;
+    return sending.done;
   };
-  const act = (deed: Deed): Promise<boolean> => {
-    flush(true);
-    return f.act(deed);
+  const act = (deed: Deed): Promise<boolean> => f.act(deed, flush(true));
+  const again = (): void => {
+    const s = f.lost.peek();
+    if (!s) return;
+    const t = typed.current;
+    void f.send(s.way, s.body).then((done) => {
+      const deed = s.body as Deed;
+      if (done && deed.kind === "type" && deed["value"] === t.text) t.sent = t.text;
+    });
   };
   const click = (e: MouseEvent): void => {
     const box = last.current?.getBoundingClientRect();
@@ -218,7 +244,7 @@ function Stage({ f, s, onPick }: { f: Follow; s: Session; onPick: (deed: Deed) =
     if (!at) return;
     setPoint(at);
     if (mode === "pick") {
-      flush(true);
+      void flush(true);
       onPick({ kind: "pick", ...at });
     } else void act({ kind: mode, ...at });
     if (mode === "commit") setMode("click");
@@ -236,7 +262,7 @@ function Stage({ f, s, onPick }: { f: Follow; s: Session; onPick: (deed: Deed) =
     t.text = k.type === "back" ? [...t.text].slice(0, -1).join("") : t.text + k.key;
     setTyping(t.text);
     clearTimeout(t.timer);
-    t.timer = setTimeout(() => flush(false), TYPED) as unknown as number;
+    t.timer = setTimeout(() => void flush(false), TYPED) as unknown as number;
   };
   const fault = f.fault.value;
   return (
@@ -265,7 +291,7 @@ function Stage({ f, s, onPick }: { f: Follow; s: Session; onPick: (deed: Deed) =
         ))}
         <span class="dim">{MODES.find((m) => m.id === mode)!.hint}</span>
       </div>
-      <div class={"stage mode-" + mode} role="application" aria-label="Live picture" aria-roledescription="page on the server" tabIndex={0} onClick={click} onKeyDown={key} onBlur={() => flush(false)}>
+      <div class={"stage mode-" + mode} role="application" aria-label="Live picture" aria-roledescription="page on the server" tabIndex={0} onClick={click} onKeyDown={key} onBlur={() => void flush(false)}>
         {src ? <img ref={last} src={src} alt="" width={s.width} height={s.height} draggable={false} /> : <Loading what="Waiting for a picture" />}
         {point && <span class="ring" aria-hidden="true" style={{ left: `${(point.x / s.width) * 100}%`, top: `${(point.y / s.height) * 100}%` }} />}
         {f.waiting.value > 0 && <span class="at-work">at work</span>}
@@ -278,13 +304,18 @@ function Stage({ f, s, onPick }: { f: Follow; s: Session; onPick: (deed: Deed) =
       </p>
       {fault && (
         <div role="alert" class="alert bad">
-          <strong>{fault.transient ? "Not sent" : "Not done"}</strong>
+          <strong>{f.lost.value ? "Not sent" : "Not done"}</strong>
           <p>
             <Stranger text={fault.detail || fault.title} />
           </p>
           <p class="dim">
-            <code>{fault.code}</code> · the recording goes on
+            <code>{visible(fault.code)}</code> · the recording goes on
           </p>
+          {f.lost.value && (
+            <button type="button" class="small" disabled={f.waiting.value > 0} onClick={again}>
+              Try again
+            </button>
+          )}
         </div>
       )}
       {s.note && (
@@ -341,12 +372,30 @@ function ByWords({ act, onPick, point }: { act: (deed: Deed) => Promise<boolean>
   };
   return (
     <form class="by-words" aria-label="Act by words" onSubmit={send}>
-      <Select label="Action" value={kind} onChange={setKind} choices={DEEDS.map((d) => ({ value: d.id, label: d.name }))} />
+      <Select
+        label="Action"
+        value={kind}
+        onChange={(k) => {
+          // A secret is never shown, nor sent as something else.
+          if (kind === "type" && secret) setValue("");
+          setKind(k);
+        }}
+        choices={DEEDS.map((d) => ({ value: d.id, label: d.name }))}
+      />
       <TextField label="Element" value={element} onInput={setElement} hint="A CSS selector, or the text it shows. Empty: the last one" />
       {kind in VALUE && <TextField label={VALUE[kind]!} value={value} onInput={setValue} type={kind === "type" && secret ? "password" : "text"} autocomplete={secret ? "new-password" : "off"} />}
       {(kind === "type" || kind === "select") && !(kind === "type" && secret) && <TextField label="Parameter" value={param} onInput={setParam} hint="Its name, if callers give the value" />}
       {kind === "type" && secret && <TextField label="Secret name" value={ref} onInput={setRef} hint="Lower case. A password field needs none" />}
-      {kind === "type" && <Check label="It is a secret" checked={secret} onChange={setSecret} />}
+      {kind === "type" && (
+        <Check
+          label="It is a secret"
+          checked={secret}
+          onChange={(on) => {
+            if (!on) setValue("");
+            setSecret(on);
+          }}
+        />
+      )}
       <button type="submit">Do it</button>
     </form>
   );

@@ -1,6 +1,7 @@
 // Past runs of a skill.
 
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
@@ -20,7 +21,7 @@ export function Runs({ skill: k }: { skill: Skill }) {
   const open = query.value.get("run") ?? "";
   const list = useList<SkillRun>(k.id, {
     read: (cursor, s) => get<Page<SkillRun>>(`/v1/browser-skills/${k.id}/runs`, { limit: 100, cursor }, s),
-    one: (id, s) => get<{ run: SkillRun }>("/v1/browser-skills/runs/" + id, undefined, s).then((r) => r.run, () => null),
+    one: (id, s) => get<{ run: SkillRun }>("/v1/browser-skills/runs/" + id, undefined, s).then((r) => r.run, unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "browser_skill_run" && (h.data.parent_id === k.id || !h.data.parent_id) && typeof h.data.id === "string" && h.data.id,
   });
   return (

@@ -38,6 +38,13 @@ export interface Session {
 
 export type Deed = { kind: string } & Record<string, unknown>;
 
+/** Sent is what was posted, and the key of its repeats. */
+interface Sent {
+  way: "actions" | "finish";
+  body: unknown;
+  key: string;
+}
+
 /** Follow reads a session while its page is live. */
 export class Follow {
   readonly session: Signal<Session | undefined> = signal(undefined);
@@ -46,6 +53,8 @@ export class Follow {
   /** What the last action was refused for. */
   readonly fault: Signal<Problem | null> = signal(null);
   readonly waiting: Signal<number> = signal(0);
+  /** What failed last, while nobody knows whether it was done: sent again under its key it is done once. */
+  readonly lost: Signal<Sent | null> = signal(null);
 
   #path: string;
   #life = new AbortController();
@@ -91,18 +100,26 @@ export class Follow {
       document.addEventListener("visibilitychange", look);
     });
 
-  /** send posts to the session, after what was sent before. It returns whether it was done. */
-  send(way: "actions" | "finish", body: unknown): Promise<boolean> {
+  /**
+   * send posts to the session, after what was sent before; where that must not have been lost it
+   * is `after`. It returns whether it was done. The same again after a lost answer is a repeat.
+   */
+  send(way: Sent["way"], body: unknown, after?: Promise<boolean>): Promise<boolean> {
     this.waiting.value++;
-    const key = randomKey();
+    const last = this.lost.peek();
+    const sent = last && last.way === way && JSON.stringify(last.body) === JSON.stringify(body) ? last : { way, body, key: randomKey() };
     const done = this.#tail.then(async () => {
-      this.#poll?.abort();
       try {
-        this.session.value = await call<Session>("POST", `${this.#path}/${way}`, { body, key });
+        if (after && !(await after)) return false;
+        this.#poll?.abort();
+        this.session.value = await call<Session>("POST", `${this.#path}/${way}`, { body, key: sent.key });
         this.fault.value = null;
+        this.lost.value = null;
         return true;
       } catch (e) {
-        this.fault.value = asProblem(e);
+        const p = asProblem(e);
+        this.fault.value = p;
+        this.lost.value = p.transient || p.status === 401 || p.status >= 500 ? sent : null;
         return false;
       } finally {
         this.waiting.value--;
@@ -113,7 +130,7 @@ export class Follow {
     return done;
   }
 
-  act = (deed: Deed): Promise<boolean> => this.send("actions", deed);
+  act = (deed: Deed, after?: Promise<boolean>): Promise<boolean> => this.send("actions", deed, after);
 
   /** keep says that the session has become a skill, or is thrown away already. */
   keep(): void {

@@ -23,7 +23,7 @@ export function StartRecorder({ title, url = "", of = "", onClose }: { title: st
     });
   };
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} onClose={onClose} dirty={address !== url}>
       <form onSubmit={start}>
         <p>You show a browser on the server what to do, once. What you do becomes the steps of the skill.</p>
         <Failed act={act} hide={!!fields["start_url"] || !!about} />

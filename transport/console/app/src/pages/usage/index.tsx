@@ -171,6 +171,7 @@ function Totals({ items }: { items: UsageGroup[] }) {
 function Days({ items, range }: { items: UsageGroup[]; range: Range }) {
   const by = new Map(items.map((i) => [i.day, i]));
   const all = days(range.from, range.to);
+  const cut = Math.ceil(range.to / DAY_MS) - Math.floor(range.from / DAY_MS) > all.length;
   const of = (f: (i: UsageGroup) => number): number[] => all.map((d) => (by.has(d) ? f(by.get(d)!) : 0));
   const cost = of((i) => i.cost_usd);
   const tin = of((i) => i.tokens_in);
@@ -183,25 +184,28 @@ function Days({ items, range }: { items: UsageGroup[]; range: Range }) {
     { name: "tokens in", tone: "one", values: tin },
     { name: "tokens out", tone: "two", values: tout },
   ];
-  const text = `${costText(sum(items, (i) => i.cost_usd))} in ${countText(all.length)} days`;
+  const text = `${costText(sum(cost, (n) => n))} in ${countText(all.length)} days`;
   return (
-    <div class="charts">
-      <ChartFigure caption={<>Cost by day <span class="dim">(days are UTC)</span></>} head="Day" rows={linked} columns={[{ head: "Cost", cell: (i) => costText(cost[i]!) }, { head: "Runs", cell: (i) => countText(runs[i]!) }]}>
-        <Bars label={text} periods={periods} series={costs} tick={shortCost} text={costText} />
-      </ChartFigure>
-      <ChartFigure
-        caption={<>Tokens by day <span class="dim">(days are UTC)</span></>}
-        head="Day"
-        rows={linked}
-        columns={[
-          { head: "Tokens in", cell: (i) => countText(tin[i]!) },
-          { head: "Tokens out", cell: (i) => countText(tout[i]!) },
-        ]}
-        legend={tokens}
-      >
-        <Bars label={`${countText(sum(tin, (n) => n))} tokens in, ${countText(sum(tout, (n) => n))} out`} periods={periods} series={tokens} tick={shortCount} text={countText} whole />
-      </ChartFigure>
-    </div>
+    <>
+      {cut && <p class="dim">{`The charts by day show the last ${countText(all.length)} days; the totals are of all.`}</p>}
+      <div class="charts">
+        <ChartFigure caption={<>Cost by day <span class="dim">(days are UTC)</span></>} head="Day" rows={linked} columns={[{ head: "Cost", cell: (i) => costText(cost[i]!) }, { head: "Runs", cell: (i) => countText(runs[i]!) }]}>
+          <Bars label={text} periods={periods} series={costs} tick={shortCost} text={costText} />
+        </ChartFigure>
+        <ChartFigure
+          caption={<>Tokens by day <span class="dim">(days are UTC)</span></>}
+          head="Day"
+          rows={linked}
+          columns={[
+            { head: "Tokens in", cell: (i) => countText(tin[i]!) },
+            { head: "Tokens out", cell: (i) => countText(tout[i]!) },
+          ]}
+          legend={tokens}
+        >
+          <Bars label={`${countText(sum(tin, (n) => n))} tokens in, ${countText(sum(tout, (n) => n))} out`} periods={periods} series={tokens} tick={shortCount} text={countText} whole />
+        </ChartFigure>
+      </div>
+    </>
   );
 }
 
