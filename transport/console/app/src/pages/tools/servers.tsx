@@ -16,7 +16,7 @@ import { Tree } from "../../controls/tree";
 import { announce } from "../../frame/announce";
 import { href, query, setQuery } from "../../frame/router";
 import { useList } from "../../live/list";
-import { useResource, type Resource } from "../../live/resource";
+import { useResource, type Reader, type Resource } from "../../live/resource";
 import { AUTH_KINDS, authText, changesOf, movesOrigin, objectOf, objectText, slugOf, type AuthKind } from "../../lib/access";
 import { visible } from "../../lib/hostile";
 import { id as idParam } from "../../lib/query";
@@ -159,7 +159,7 @@ interface OneProps {
 }
 
 /** useFresh reads an open object again once its own test has ended, and as often as health is looked at. */
-export function useFresh(r: Resource<unknown>, tested: Tested | undefined): void {
+export function useFresh(r: Reader, tested: Tested | undefined): void {
   const [touch] = useState(() => () => r.touch());
   useLooking(touch);
   const ended = tested && !tested.busy ? tested : undefined;
