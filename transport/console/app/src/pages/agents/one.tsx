@@ -250,7 +250,7 @@ interface VersionProps {
 }
 
 function OneVersion({ a, version, latest, pinned, against, changed, keeping }: VersionProps) {
-  const read = (v: number) => (s: AbortSignal) => get<{ version: Version }>(`/v1/agents/${a.id}/versions/${v}`, undefined, s).then((r) => r.version);
+  const read = (v: number) => (s: AbortSignal) => get<Version>(`/v1/agents/${a.id}/versions/${v}`, undefined, s);
   const r = useResource<Version>(a.id + version, read(version), (h) => h.event === "resource.changed" && h.data.id === a.id);
   const v = r.data.value;
   const error = r.error.value;
@@ -284,7 +284,7 @@ function OneVersion({ a, version, latest, pinned, against, changed, keeping }: V
 }
 
 function Compare({ a, from, to }: { a: AgentView; from: number; to: Version }) {
-  const r = useResource<Version>(a.id + from, (s) => get<{ version: Version }>(`/v1/agents/${a.id}/versions/${from}`, undefined, s).then((x) => x.version));
+  const r = useResource<Version>(a.id + from, (s) => get<Version>(`/v1/agents/${a.id}/versions/${from}`, undefined, s));
   const error = r.error.value;
   const changes: Change[] = useMemo(() => (r.data.value ? diff(r.data.value.manifest, to.manifest) : []), [r.data.value, to]);
   const show = (v: Json | undefined): string => (v === undefined ? "" : typeof v === "string" ? v : JSON.stringify(v, null, 2));
