@@ -102,8 +102,11 @@ func TestAgentsForMembers(t *testing.T) {
 	must(t, expect.Locator(p.button("New agent")).ToHaveCount(0))
 	p.goTo("/console/agents/0193a000-0000-7000-8000-000000000000")
 	p.heading("Not found")
-	p.goTo("/console/agents/" + agent + "?version=99")
-	contains(t, p.GetByRole("alert"), "There is no version 99.")
+	// An unknown version is ignored, as all unknown values of the address are.
+	p.goTo("/console/agents/" + agent + "?version=99&compare=98")
+	p.heading(name)
+	must(t, expect.Locator(p.Locator("main").GetByLabel("Version", playwright.LocatorGetByLabelOptions{Exact: playwright.Bool(true)})).ToHaveValue("1"))
+	gone(t, p.GetByRole("alert"))
 	must(t, p.Route("**/v1/agents?*", func(r playwright.Route) {
 		_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(500), ContentType: playwright.String("application/problem+json"),
 			Body: `{"title":"Internal","status":500,"code":"INTERNAL","detail":"It broke."}`})

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { approversText, cellName, changesOf, credentialOf, minutesText, movesOrigin, objectOf, objectText, placeOf, slugOf, sortSteps, whyText } from "../src/lib/access.ts";
 import { hostsOf } from "../src/lib/hosts.ts";
-import { flatten, pathOf, treeOf, under } from "../src/lib/org.ts";
+import { flatten, pathOf, pathsOf, treeOf, under } from "../src/lib/org.ts";
 import { priceRows, pricesOf } from "../src/lib/prices.ts";
 
 test("a cell is named by agent, tool and verdict, hidden characters by their code", () => {
@@ -73,6 +73,9 @@ test("every node is in the tree once, by name, orphans and cycles too", () => {
   assert.equal(pathOf(nodes, "b"), "a / b");
   assert.equal(pathOf(nodes, "x"), "y / x");
   assert.equal(pathOf(nodes, "nobody"), "");
+  const paths = pathsOf(nodes);
+  assert.deepEqual([paths.get("b"), paths.get("a"), paths.get("lost"), paths.size], ["a / b", "a", "lost", 6]);
+  assert.equal(paths.get("x").endsWith("x"), true);
 });
 
 test("a long chain is a tree", () => {

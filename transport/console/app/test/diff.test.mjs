@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { changeText, diff } from "../src/lib/diff.ts";
-import { equal, inexact, pathText } from "../src/lib/json.ts";
+import { equal, INEXACT, inexact, inexactText, pathText } from "../src/lib/json.ts";
 
 const texts = (a, b) => diff(a, b).map((c) => changeText(c));
 
@@ -41,4 +41,7 @@ test("a number that a browser cannot hold is found", () => {
   assert.equal(inexact({ a: [1, 2.5, 9007199254740991] }), null);
   assert.deepEqual(inexact(JSON.parse('{"a": {"b": [12345678901234567890]}}')), ["a", "b", 0]);
   assert.deepEqual(inexact(JSON.parse('{"a": 1e999}')), ["a"]);
+  assert.equal(inexactText({ a: 1 }), null);
+  assert.equal(inexactText(JSON.parse("12345678901234567890")), INEXACT);
+  assert.equal(inexactText(JSON.parse('{"a": [9007199254740993]}')), "a[0]: " + INEXACT);
 });

@@ -25,7 +25,8 @@ export class Problem extends Error {
 
   /** fields are the messages of VALIDATION and INVALID_ARGS by the path of their field. */
   get fields(): Record<string, string> {
-    if (this.code !== "VALIDATION" && this.code !== "INVALID_ARGS" && this.code !== "INVALID_URL") return {};
+    if (this.code === "INVALID_URL") return { url: this.detail }; // the one field that it is about
+    if (this.code !== "VALIDATION" && this.code !== "INVALID_ARGS") return {};
     return fieldsOf(this.detail);
   }
 }

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { dirty as dirtyForms } from "../frame/router";
+import { dirty as dirtyForms, type Mark } from "../frame/router";
 import { visible } from "../lib/hostile";
 
 interface DialogProps {
@@ -14,12 +14,14 @@ interface DialogProps {
   closable?: boolean;
   /** Whether something was typed that closing would lose. */
   dirty?: boolean;
+  /** What leaving the page would lose, where it is not what was typed. */
+  loss?: string;
   focus?: RefObject<HTMLElement | null>;
   class?: string;
 }
 
 /** Dialog opens at once. The focus goes back to its opener. */
-export function Dialog({ title, onClose, children, alert = false, closable = true, dirty = false, focus, class: cls = "" }: DialogProps) {
+export function Dialog({ title, onClose, children, alert = false, closable = true, dirty = false, loss, focus, class: cls = "" }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const heading = useId();
   const [leaving, setLeaving] = useState(false);
@@ -45,7 +47,7 @@ export function Dialog({ title, onClose, children, alert = false, closable = tru
 
   useEffect(() => {
     if (!dirty) return;
-    const mark = {};
+    const mark: Mark = loss ? { loss } : {};
     dirtyForms.add(mark);
     return () => {
       dirtyForms.delete(mark);
@@ -143,7 +145,7 @@ export function ShownOnce({ value, label, onClose, children }: { value: string; 
     await navigator.clipboard.writeText(value).then(() => setCopied(true), () => undefined);
   };
   return (
-    <Dialog title="Shown once" onClose={onClose} closable={false} focus={ref}>
+    <Dialog title="Shown once" onClose={onClose} closable={false} dirty loss="The value is not shown again: store it first." focus={ref}>
       <p>Store this value now. The service does not show it again.</p>
       {children}
       <label class="field">

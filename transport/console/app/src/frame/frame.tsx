@@ -176,20 +176,20 @@ export function Frame() {
   const [account, setAccount] = useState<Opened>("");
   const [searching, setSearching] = useState(false);
   const [menu, setMenu] = useState(false);
-  const [leaving, setLeaving] = useState(false);
+  const [leaving, setLeaving] = useState<{ loss: string | undefined } | null>(null);
   const label = useComputed(() => path.value);
   useEffect(() => {
     setAsk(
-      () =>
+      (loss) =>
         new Promise((done) => {
           resolveLeave?.(false);
           resolveLeave = done;
-          setLeaving(true);
+          setLeaving({ loss });
         }),
     );
   }, []);
   const answer = (leave: boolean): void => {
-    setLeaving(false);
+    setLeaving(null);
     resolveLeave?.(leave);
     resolveLeave = null;
   };
@@ -247,7 +247,7 @@ export function Frame() {
       {searching && <Search onClose={() => setSearching(false)} />}
       {leaving && (
         <Confirm title="Leave without saving?" action="Leave" onConfirm={() => answer(true)} onClose={() => answer(false)}>
-          <p>What you typed is not saved.</p>
+          <p>{leaving.loss ?? "What you typed is not saved."}</p>
         </Confirm>
       )}
       <SignInAgain />
@@ -272,8 +272,9 @@ export function startFrame(): void {
   });
   let before: string | null = null;
   effect(() => {
-    // The path of an item within a page is no other page.
-    const now = segments.value[0] ?? "";
+    // An item opens as a page of its own, but in the inbox beside the list.
+    const [page = "", item = ""] = segments.value;
+    const now = page === "approvals" ? page : page + "/" + item;
     if (before !== null && before !== now) focusHeading();
     before = now;
   });

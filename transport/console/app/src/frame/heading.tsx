@@ -2,11 +2,13 @@
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 export const title = signal("");
 
 let wanted = false;
+/** The heading that had the focus went: the one that takes its place gets it, without scrolling. */
+let replaced = false;
 /** focusHeading says that the next heading that appears takes the focus. */
 export const focusHeading = (): void => {
   wanted = true;
@@ -19,10 +21,17 @@ export function Heading({ text, children, actions }: { text: string; children?: 
     title.value = text;
   }, [text]);
   useEffect(() => {
-    if (!wanted) return;
+    const still = replaced && (document.activeElement === document.body || document.activeElement === null);
+    if (wanted || still) ref.current?.focus({ preventScroll: true });
+    if (wanted) scrollTo(0, 0);
     wanted = false;
-    ref.current?.focus({ preventScroll: true });
-    scrollTo(0, 0);
+    replaced = false;
+  }, []);
+  useLayoutEffect(() => {
+    const h1 = ref.current;
+    return () => {
+      replaced = document.activeElement === h1;
+    };
   }, []);
   return (
     <div class="heading">

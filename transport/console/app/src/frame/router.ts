@@ -9,19 +9,31 @@ interface Place {
   query: string;
 }
 
-const read = (): Place => ({ path: decodeURI(location.pathname).replace(/^\/console\/?/, "").replace(/\/+$/, ""), query: location.search });
+const below = (pathname: string): string => decodeURI(pathname).replace(/^\/console\/?/, "").replace(/\/+$/, "");
+const read = (): Place => ({ path: below(location.pathname), query: location.search });
 
 export const place = signal<Place>({ path: "", query: "" });
 export const path = computed(() => place.value.path);
 export const segments = computed(() => path.value.split("/"));
 export const query = computed(() => new URLSearchParams(place.value.query));
 
+/** Mark is a form with unsaved input. */
+export interface Mark {
+  /** The path where its input is kept: only leaving this path loses it. Without one every change of the page does. */
+  within?: string;
+  /** What is lost; otherwise: what was typed. */
+  loss?: string;
+}
+
 /** Forms with unsaved input say so here; leaving asks. */
-export const dirty = new Set<object>();
+export const dirty = new Set<Mark>();
+
+/** losing returns the forms whose input is lost where another path opens. */
+const losing = (to: string): Mark[] => [...dirty].filter((m) => m.within === undefined || m.within !== to);
 
 /** ask is set by the frame: it asks whether to leave a dirty form. */
-let ask: () => Promise<boolean> = async () => true;
-export const setAsk = (f: () => Promise<boolean>): void => {
+let ask: (loss: string | undefined) => Promise<boolean> = async () => true;
+export const setAsk = (f: (loss: string | undefined) => Promise<boolean>): void => {
   ask = f;
 };
 
@@ -43,8 +55,9 @@ function go(url: string, replace: boolean): void {
 
 /** navigate opens a page, after asking where a form is dirty. */
 export async function navigate(url: string, replace = false): Promise<void> {
-  if (dirty.size > 0) {
-    if (!(await ask())) return;
+  const lost = losing(below(new URL(url, location.href).pathname));
+  if (lost.length > 0) {
+    if (!(await ask(lost[0]!.loss))) return;
     dirty.clear();
   }
   go(url, replace);
@@ -102,11 +115,12 @@ export function startRouter(): void {
       ignore--;
       return;
     }
-    if (dirty.size > 0 && to !== at) {
+    const lost = losing(below(location.pathname));
+    if (lost.length > 0 && to !== at) {
       const back = to - at;
       ignore++;
       history.go(-back);
-      void ask().then((leave) => {
+      void ask(lost[0]!.loss).then((leave) => {
         if (!leave) return;
         dirty.clear();
         history.go(back);

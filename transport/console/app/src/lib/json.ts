@@ -65,3 +65,12 @@ export function inexact(v: Json, path: Path = []): Path | null {
   }
   return null;
 }
+
+/** What a person does about a number that a browser cannot hold exactly. */
+export const INEXACT = "a number that a browser cannot hold exactly: write it as a text";
+
+/** inexactText says where a value has such a number, `order.account: a number …`, or null. */
+export function inexactText(v: Json): string | null {
+  const at = inexact(v);
+  return at && (at.length > 0 ? pathText(at) + ": " : "") + INEXACT;
+}

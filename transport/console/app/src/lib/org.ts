@@ -80,3 +80,22 @@ export function pathOf<T extends OrgNode>(nodes: readonly T[], id: string): stri
   }
   return names.join(" / ");
 }
+
+/** pathsOf writes the path of every node as pathOf does, in one pass. */
+export function pathsOf<T extends OrgNode>(nodes: readonly T[]): Map<string, string> {
+  const by = new Map(nodes.map((n) => [n.id, n]));
+  const out = new Map<string, string>();
+  for (const n of nodes) {
+    const chain: T[] = [];
+    const seen = new Set<string>();
+    let at: T | undefined = n;
+    while (at && !out.has(at.id) && !seen.has(at.id)) {
+      seen.add(at.id);
+      chain.push(at);
+      at = at.parent_id === null ? undefined : by.get(at.parent_id);
+    }
+    let path = (at && out.get(at.id)) ?? "";
+    for (const below of chain.reverse()) out.set(below.id, (path = path ? path + " / " + below.name : below.name));
+  }
+  return out;
+}

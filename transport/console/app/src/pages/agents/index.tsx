@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
@@ -25,7 +26,7 @@ function List() {
   const [making, setMaking] = useState(false);
   const list = useList<AgentView>("agents", {
     read: (cursor, s) => get<Page<AgentView>>("/v1/agents", { limit: 100, cursor }, s),
-    one: (id, s) => get<{ agent: AgentView }>("/v1/agents/" + id, undefined, s).then((r) => r.agent, () => null),
+    one: (id, s) => get<{ agent: AgentView }>("/v1/agents/" + id, undefined, s).then((r) => r.agent).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "agent" && typeof h.data.id === "string" && h.data.id,
   });
   const create = can("admin") ? (

@@ -1,11 +1,11 @@
 // One agent: its manifest as form and JSON, versions, what changed between them, callable tools.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { schemaOf } from "../../client/schema";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
 import { SchemaForm } from "../../controls/schemaform";
@@ -15,7 +15,7 @@ import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty as dirtyForms, href, leave, query, setQuery } from "../../frame/router";
+import { choice, dirty as dirtyForms, href, leave, place, query, setQuery, type Mark } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { diff, type Change } from "../../lib/diff";
 import { visible } from "../../lib/hostile";
@@ -60,69 +60,135 @@ const whole = (name: string): number | null => {
   return /^[1-9]\d{0,8}$/.test(v) ? Number(v) : null;
 };
 
+type Asking = { what: "publish"; version: number } | { what: "archive" } | null;
+
+/** The heading is the same while the agent is read and after: it keeps the focus. */
 export function OneAgent({ id }: { id: string }) {
   const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h.event === "resource.changed" && (h.data.id === id || h.data.parent_id === id);
   const agent = useResource<AgentView>(id, (s) => get<{ agent: AgentView }>("/v1/agents/" + id, undefined, s).then((r) => r.agent), mine);
+  const act = useAction();
+  const [asking, setAsking] = useAsking<Asking>(act, null);
+  // The newest version is the one that was newest when the page opened: what others save is offered, not put under the hand.
+  const pinned = useRef<number | null>(null);
+  const [saved, setSaved] = useState(0);
   const a = agent.data.value;
   const error = agent.error.value;
   if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
-  if (!a)
-    return (
-      <>
-        <Heading text="Agents" />
-        {error ? <ErrorState problem={error} retry={() => void agent.reload()} /> : <Loading />}
-      </>
-    );
-  return <Loaded a={a} changed={() => void agent.reload()} />;
+  if (a) pinned.current ??= a.latest_version;
+  const latest = Math.max(a?.latest_version ?? 0, saved);
+  const asked = whole("version");
+  const shown = (asked !== null && asked <= latest ? asked : pinned.current) || null;
+  const admin = can("admin");
+  return (
+    <>
+      <Heading
+        text={a ? visible(a.name) : "Agents"}
+        actions={
+          a && (
+            <>
+              <Copy text={a.id} label="Copy ID" />
+              {admin && shown !== null && shown !== a.published_version && (
+                <button type="button" class="primary" onClick={() => setAsking({ what: "publish", version: shown })}>
+                  Publish
+                </button>
+              )}
+              {admin && (
+                <button type="button" onClick={() => setAsking({ what: "archive" })}>
+                  Archive
+                </button>
+              )}
+            </>
+          )
+        }
+      />
+      {!a ? (
+        error ? (
+          <ErrorState problem={error} retry={() => void agent.reload()} />
+        ) : (
+          <Loading />
+        )
+      ) : (
+        <Loaded
+          a={a}
+          shown={shown}
+          latest={latest}
+          pinned={pinned.current ?? 0}
+          act={act}
+          asking={asking}
+          setAsking={setAsking}
+          changed={(version) => {
+            if (version) {
+              pinned.current = version;
+              setSaved(version);
+            }
+            void agent.reload();
+          }}
+        />
+      )}
+    </>
+  );
 }
 
-function Loaded({ a, changed }: { a: AgentView; changed: () => void }) {
+interface LoadedProps {
+  a: AgentView;
+  /** The version that is shown; null: there is none yet. */
+  shown: number | null;
+  latest: number;
+  /** The version that the bare address shows. */
+  pinned: number;
+  act: Act;
+  asking: Asking;
+  setAsking: (to: Asking) => void;
+  /** changed reads the agent again; `version` was made here. */
+  changed: (version?: number) => void;
+}
+
+function Loaded({ a, shown, latest, pinned, act, asking, setAsking, changed }: LoadedProps) {
   const tab = choice<TabName>("tab", ["manifest", "versions", "tools"], "manifest");
-  const asked = whole("version");
-  const shown = asked ?? (a.latest_version || null);
-  const against = whole("compare");
-  const act = useAction();
-  const [asking, setAsking] = useAsking<"" | "publish" | "archive">(act, "");
+  const compared = whole("compare");
+  const against = compared !== null && compared <= latest ? compared : null;
   const [warnings, setWarnings] = useState<string[]>([]);
-  const admin = can("admin");
+  // What is typed stays while other tabs and versions are looked at.
+  const [drafts, setDrafts] = useState<ReadonlyMap<number, Kept>>(new Map());
+  useLayoutEffect(() => {
+    if (drafts.size === 0) return;
+    const mark: Mark = { within: "agents/" + a.id };
+    dirtyForms.add(mark);
+    return () => {
+      dirtyForms.delete(mark);
+    };
+  }, [drafts, place.value]);
+  const keeping = (version: number): Keeping => ({
+    kept: drafts.get(version),
+    onKeep: (kept) =>
+      setDrafts((was) => {
+        if (!kept && !was.has(version)) return was;
+        const next = new Map(was);
+        if (kept) next.set(version, kept);
+        else next.delete(version);
+        return next;
+      }),
+  });
   const path = `/v1/agents/${a.id}`;
-  const publish = (): void => {
+  const publish = (version: number): void => {
     void act.run(async (i) => {
-      const r = await i.send<{ warnings?: string[] }>("POST", `${path}/versions/${shown}/publish`);
+      const r = await i.send<{ warnings?: string[] }>("POST", `${path}/versions/${version}/publish`);
       setWarnings(r.warnings ?? []);
-      setAsking("");
-      announce(`Version ${shown} is published`);
+      setAsking(null);
+      announce(`Version ${version} is published`);
       changed();
     });
   };
   const archive = (): void => {
     void act.run(async (i) => {
       await i.send("DELETE", path);
-      setAsking("");
+      setAsking(null);
       leave(href("agents"));
     });
   };
   const name = visible(a.name);
   return (
     <>
-      <Heading
-        text={name}
-        actions={
-          <>
-            <Copy text={a.id} label="Copy ID" />
-            {admin && shown !== null && shown !== a.published_version && (
-              <button type="button" class="primary" onClick={() => setAsking("publish")}>
-                Publish
-              </button>
-            )}
-            {admin && (
-              <button type="button" onClick={() => setAsking("archive")}>
-                Archive
-              </button>
-            )}
-          </>
-        }
-      />
       <p class="dim">
         <code>{a.slug}</code>
         {a.description && (
@@ -133,7 +199,12 @@ function Loaded({ a, changed }: { a: AgentView; changed: () => void }) {
         )}{" "}
         · {a.published_version === null ? "not published yet" : `version ${a.published_version} is published`}
       </p>
-      {asking === "" && <Failed act={act} />}
+      {asking === null && <Failed act={act} />}
+      {latest > pinned && (shown ?? 0) === pinned && (
+        <p role="status" class="alert info">
+          Version {latest} was saved meanwhile. <a href={href("agents/" + a.id, { tab: tab === "manifest" ? null : tab, version: String(latest) })}>{`Open version ${latest}`}</a>
+        </p>
+      )}
       {warnings.length > 0 && (
         <div role="status" class="alert warn">
           <strong>Published, with warnings</strong>
@@ -147,18 +218,19 @@ function Loaded({ a, changed }: { a: AgentView; changed: () => void }) {
         </div>
       )}
       <Tabs label="Parts of the agent" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "manifest" ? null : t })}>
-        {tab === "manifest" && (shown === null ? <Manifest key="new" a={a} version={null} changed={changed} /> : <OneVersion key={shown} a={a} version={shown} against={against} changed={changed} />)}
+        {tab === "manifest" &&
+          (shown === null ? <Manifest key="new" a={a} version={null} changed={changed} keeping={keeping(0)} /> : <OneVersion key={shown} a={a} version={shown} latest={latest} pinned={pinned} against={against} changed={changed} keeping={keeping(shown)} />)}
         {tab === "versions" && <Versions a={a} />}
         {tab === "tools" && <CallableTools a={a} />}
       </Tabs>
-      {asking === "publish" && (
-        <Confirm title={`Publish version ${shown} of ${name}?`} action="Publish" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={publish}>
+      {asking?.what === "publish" && (
+        <Confirm title={`Publish version ${asking.version} of ${name}?`} action="Publish" danger={false} busy={act.busy} onClose={() => setAsking(null)} onConfirm={() => publish(asking.version)}>
           <p>New runs use it; running ones keep theirs.</p>
           <Failed act={act} />
         </Confirm>
       )}
-      {asking === "archive" && (
-        <Confirm title={`Archive ${name}?`} action="Archive" typed={a.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={archive}>
+      {asking?.what === "archive" && (
+        <Confirm title={`Archive ${name}?`} action="Archive" typed={a.name} busy={act.busy} onClose={() => setAsking(null)} onConfirm={archive}>
           <p>It takes no new runs and leaves the list. Its runs stay.</p>
           <Failed act={act} />
         </Confirm>
@@ -167,41 +239,52 @@ function Loaded({ a, changed }: { a: AgentView; changed: () => void }) {
   );
 }
 
-function OneVersion({ a, version, against, changed }: { a: AgentView; version: number; against: number | null; changed: () => void }) {
-  const read = (v: number) => (s: AbortSignal) => get<{ version: Version }>(`/v1/agents/${a.id}/versions/${v}`, undefined, s).then((r) => r.version);
+interface VersionProps {
+  a: AgentView;
+  version: number;
+  latest: number;
+  pinned: number;
+  against: number | null;
+  changed: (version: number) => void;
+  keeping: Keeping;
+}
+
+function OneVersion({ a, version, latest, pinned, against, changed, keeping }: VersionProps) {
+  const read = (v: number) => (s: AbortSignal) => get<Version>(`/v1/agents/${a.id}/versions/${v}`, undefined, s);
   const r = useResource<Version>(a.id + version, read(version), (h) => h.event === "resource.changed" && h.data.id === a.id);
   const v = r.data.value;
   const error = r.error.value;
   if (error && error.status === 404) return <p role="alert">{`There is no version ${version}.`}</p>;
   if (!v) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />;
+  const numbers = Array.from({ length: Math.min(latest, 200) }, (_, i) => latest - i);
   return (
     <>
       <div class="filters">
         <Select
           label="Version"
           value={String(version)}
-          onChange={(x) => setQuery({ version: Number(x) === a.latest_version ? null : x, compare: null })}
-          choices={Array.from({ length: Math.min(a.latest_version, 200) }, (_, i) => a.latest_version - i).map((n) => ({ value: String(n), label: n === a.published_version ? `${n}, published` : String(n) }))}
+          onChange={(x) => setQuery({ version: Number(x) === latest && latest === pinned ? null : x, compare: null })}
+          choices={(numbers.includes(version) ? numbers : [...numbers, version]).map((n) => ({ value: String(n), label: n === a.published_version ? `${n}, published` : String(n) }))}
         />
         <Select
           label="Compare with"
           value={against === null ? "" : String(against)}
           onChange={(x) => setQuery({ compare: x, version: String(version) })}
-          choices={[{ value: "", label: "Nothing" }, ...Array.from({ length: Math.min(a.latest_version, 200) }, (_, i) => a.latest_version - i).filter((n) => n !== version).map((n) => ({ value: String(n), label: String(n) }))]}
+          choices={[{ value: "", label: "Nothing" }, ...numbers.filter((n) => n !== version).map((n) => ({ value: String(n), label: String(n) }))]}
         />
         <Status of={v.status} />
         <span class="dim">
           made <Time at={v.created_at} />
         </span>
       </div>
-      {against !== null && <Compare a={a} from={against} to={v} />}
-      <Manifest a={a} version={v} changed={changed} />
+      {against !== null && against !== version && <Compare a={a} from={against} to={v} />}
+      <Manifest a={a} version={v} changed={changed} keeping={keeping} />
     </>
   );
 }
 
 function Compare({ a, from, to }: { a: AgentView; from: number; to: Version }) {
-  const r = useResource<Version>(a.id + from, (s) => get<{ version: Version }>(`/v1/agents/${a.id}/versions/${from}`, undefined, s).then((x) => x.version));
+  const r = useResource<Version>(a.id + from, (s) => get<Version>(`/v1/agents/${a.id}/versions/${from}`, undefined, s));
   const error = r.error.value;
   const changes: Change[] = useMemo(() => (r.data.value ? diff(r.data.value.manifest, to.manifest) : []), [r.data.value, to]);
   const show = (v: Json | undefined): string => (v === undefined ? "" : typeof v === "string" ? v : JSON.stringify(v, null, 2));
@@ -251,16 +334,28 @@ function longer(f: Field): Field {
 
 const EMPTY: Json = { model: { provider: "simulated", name: "sim-1" } };
 
-function Manifest({ a, version, changed }: { a: AgentView; version: Version | null; changed: () => void }) {
+/** Kept is a manifest that was changed and not saved. */
+interface Kept {
+  mode: "form" | "json";
+  draft: Draft | null;
+  text: string;
+}
+
+interface Keeping {
+  kept: Kept | undefined;
+  onKeep: (kept: Kept | null) => void;
+}
+
+function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Version | null; changed: (version: number) => void; keeping: Keeping }) {
   const before = version?.manifest ?? EMPTY;
   const schema = useResource<Json>("Manifest", () => schemaOf("Manifest"));
   const form = useMemo(() => {
     const f = schema.data.value === undefined ? null : formOf(schema.data.value);
     return f && longer(f);
   }, [schema.data.value]);
-  const [mode, setMode] = useState<"form" | "json">("form");
-  const [draft, setDraft] = useState<Draft | null>(null);
-  const [text, setText] = useState(() => JSON.stringify(before, null, 2));
+  const [mode, setMode] = useState<"form" | "json">(keeping.kept?.mode ?? "form");
+  const [draft, setDraft] = useState<Draft | null>(keeping.kept?.draft ?? null);
+  const [text, setText] = useState(() => keeping.kept?.text ?? JSON.stringify(before, null, 2));
   const act = useAction();
   const read: { value: Json | undefined; invalid: Invalid[] } = useMemo(() => {
     if (mode === "form" && form) return valueOf(form, draft ?? draftOf(form, before), before);
@@ -269,14 +364,10 @@ function Manifest({ a, version, changed }: { a: AgentView; version: Version | nu
   }, [mode, form, draft, text]);
   const touched = version === null || (read.value === undefined ? true : !equal(read.value, before));
   const unsaved = touched && (draft !== null || text !== JSON.stringify(before, null, 2));
-  useEffect(() => {
-    if (!unsaved) return;
-    const mark = {};
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [unsaved]);
+  const loading = !schema.data.value && !schema.error.value;
+  useLayoutEffect(() => {
+    if (!loading) keeping.onKeep(unsaved ? { mode, draft, text } : null);
+  }, [loading, unsaved, mode, draft, text]);
   const [sent, setSent] = useState<Json | undefined>(undefined);
   const refused = act.problem?.code === "VALIDATION" && read.value !== undefined && sent !== undefined && equal(sent, read.value) ? complaints(act.problem.detail) : [];
   const invalid = [...read.invalid, ...refused];
@@ -295,14 +386,14 @@ function Manifest({ a, version, changed }: { a: AgentView; version: Version | nu
     setSent(read.value);
     void act.run(async (i) => {
       const r = await i.send<{ version: Version }>("POST", `/v1/agents/${a.id}/versions`, { manifest: read.value });
-      dirtyForms.clear();
+      keeping.onKeep(null);
       announce(`Version ${r.version.version} is saved`);
-      changed();
+      changed(r.version.version);
       setQuery({ version: String(r.version.version), compare: null }, false);
     });
   };
   const admin = can("admin");
-  if (!schema.data.value && !schema.error.value) return <Loading />;
+  if (loading) return <Loading />;
   return (
     <form onSubmit={save} class="manifest">
       <Tabs label="How the manifest is shown" tabs={form ? ([{ id: "form", name: "Form" }, { id: "json", name: "JSON" }] as const) : ([{ id: "json", name: "JSON" }] as const)} open={form ? mode : "json"} onOpen={other}>

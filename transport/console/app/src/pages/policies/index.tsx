@@ -44,6 +44,7 @@ export default function Policies() {
   const tool = toolParam.read(query.value.getAll("tool"));
   const open = idParam.read(query.value.getAll("open"));
   const [making, setMaking] = useState(false);
+  const enabling = useAction(); // of the row's button; act is of the dialogs
   const act = useAction();
   const [asking, setAsking] = useAsking<{ what: "delete" | "disable"; of: Policy } | null>(act, null);
   const answer = useExplained(agent, tool);
@@ -61,7 +62,7 @@ export default function Policies() {
     </button>
   );
   const change = (p: Policy, enabled: boolean): void => {
-    void act.run(async (i) => {
+    void (enabled ? enabling : act).run(async (i) => {
       const next = await i.send<Policy>("PATCH", "/v1/approval-policies/" + p.id, { enabled });
       setAsking(null);
       list.fact(p.id, () => next);
@@ -76,10 +77,9 @@ export default function Policies() {
       announce(`${visible(p.name)} is deleted`);
     });
   };
-  const stopAsking = (): void => {
-    act.clear();
-    setAsking(null);
-  };
+  const stopAsking = (): void => setAsking(null);
+  // The buttons are not disabled: the focus comes back to the one that opened a dialog.
+  const busy = enabling.busy || act.busy;
   const columns: Column<Policy>[] = [
     { head: "Policy", cell: () => null },
     {
@@ -106,10 +106,10 @@ export default function Policies() {
       head: "Actions",
       cell: (p) => (
         <div class="actions row-actions">
-          <button type="button" class="small" disabled={act.busy} onClick={() => (p.enabled ? setAsking({ what: "disable", of: p }) : change(p, true))}>
+          <button type="button" class="small" aria-disabled={busy} onClick={() => !busy && (p.enabled ? setAsking({ what: "disable", of: p }) : change(p, true))}>
             {p.enabled ? "Disable" : "Enable"}
           </button>
-          <button type="button" class="small" onClick={() => setAsking({ what: "delete", of: p })}>
+          <button type="button" class="small" aria-disabled={busy} onClick={() => !busy && setAsking({ what: "delete", of: p })}>
             Delete
           </button>
         </div>
@@ -120,7 +120,7 @@ export default function Policies() {
     <>
       <Heading text="Policies" actions={create} />
       <Simulator answer={answer} agent={agent} tool={tool} agents={agents.data.value?.items ?? []} failed={agents.error.value !== null && !agents.data.value} />
-      {!asking && <Failed act={act} />}
+      {!asking && !making && !open && <Failed act={enabling} />}
       <Listing
         name="Policies"
         list={list}
@@ -274,8 +274,12 @@ function Opened({ id, agents, onSaved }: { id: string; agents: readonly Named[];
 
 const FIELDS = ["name", "tool_pattern", "source", "agent_id", "risk", "required_approvals", "approver_role", "sla_minutes", "escalate_to_role", "enabled"];
 
-function PolicyForm({ old, first, agents, onClose, onSaved }: { old?: Policy; first: Partial<Policy>; agents: readonly Named[]; onClose: () => void; onSaved: (p: Policy) => void }) {
-  const start = {
+function PolicyForm(p: { old?: Policy; first: Partial<Policy>; agents: readonly Named[]; onClose: () => void; onSaved: (p: Policy) => void }) {
+  const { agents, onClose, onSaved } = p;
+  // What was changed is told by the policy as it was when the form opened: what others change meanwhile stays.
+  const [old] = useState(p.old);
+  const [first] = useState(p.first);
+  const [start] = useState({
     name: first.name ?? "",
     tool_pattern: first.tool_pattern ?? "",
     source: first.source ?? "",
@@ -286,7 +290,7 @@ function PolicyForm({ old, first, agents, onClose, onSaved }: { old?: Policy; fi
     sla_minutes: String(first.sla_minutes ?? 1440),
     escalate_to_role: first.escalate_to_role ?? "",
     enabled: first.enabled ?? true,
-  };
+  });
   const [f, setF] = useState(start);
   const [sure, setSure] = useState(false);
   const act = useAction();
@@ -313,7 +317,8 @@ function PolicyForm({ old, first, agents, onClose, onSaved }: { old?: Policy; fi
       if (!old) onSaved(await i.send<Policy>("POST", "/v1/approval-policies", body));
       else {
         const changes = changesOf<Policy>(old, body);
-        onSaved(Object.keys(changes).length > 0 ? await i.send<Policy>("PATCH", "/v1/approval-policies/" + old.id, changes) : old);
+        if (Object.keys(changes).length > 0) onSaved(await i.send<Policy>("PATCH", "/v1/approval-policies/" + old.id, changes));
+        else onClose();
       }
     });
   };

@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can, me, satisfies } from "../../client/session";
 import type { Page, Role, User } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
 import { Empty } from "../../controls/states";
@@ -66,8 +66,8 @@ function Keys() {
   });
   const [making, setMaking] = useState(false);
   const [secret, setSecret] = useState("");
-  const [revoking, setRevoking] = useState<Key | null>(null);
   const act = useAction();
+  const [revoking, setRevoking] = useAsking<Key | null>(act, null);
   const create = (
     <button type="button" class="primary" onClick={() => setMaking(true)}>
       New API key
@@ -77,7 +77,7 @@ function Keys() {
     void act.run(async (i) => {
       await i.send("DELETE", "/v1/api-keys/" + k.id);
       setRevoking(null);
-      announce(`${k.name} is revoked`);
+      announce(`${visible(k.name)} is revoked`);
       list.fact(k.id, (x) => ({ ...x, revoked_at: new Date().toISOString() }));
     });
   };
@@ -128,7 +128,7 @@ function Keys() {
         </ShownOnce>
       )}
       {revoking && (
-        <Confirm title={`Revoke ${visible(revoking.name)}?`} action="Revoke" typed={revoking.name} busy={act.busy} onClose={() => { act.clear(); setRevoking(null); }} onConfirm={() => revoke(revoking)}>
+        <Confirm title={`Revoke ${visible(revoking.name)}?`} action="Revoke" typed={revoking.name} busy={act.busy} onClose={() => setRevoking(null)} onConfirm={() => revoke(revoking)}>
           <p>Calls with it are refused at once, and its streams end. It cannot be brought back.</p>
           <Failed act={act} />
         </Confirm>
@@ -171,21 +171,22 @@ function Members() {
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "user" && typeof h.data.id === "string" && h.data.id,
   });
   const [making, setMaking] = useState(false);
-  const [removing, setRemoving] = useState<User | null>(null);
-  const [changing, setChanging] = useState<User | null>(null);
   const [link, setLink] = useState("");
-  const act = useAction();
+  const act = useAction(); // of the dialog Delete
+  const linking = useAction();
+  const [removing, setRemoving] = useAsking<User | null>(act, null);
+  const [changing, setChanging] = useState<User | null>(null);
   const mayChange = (u: User): boolean => can("owner") || u.role !== "owner";
   const mayLink = (u: User): boolean => can("owner") || u.role === "member";
   const makeLink = (u: User): void => {
-    void act.run(async (i) => setLink((await i.send<{ url: string }>("POST", `/v1/users/${u.id}/login-link`, {})).url));
+    void linking.run(async (i) => setLink((await i.send<{ url: string }>("POST", `/v1/users/${u.id}/login-link`, {})).url));
   };
   const remove = (u: User): void => {
     void act.run(async (i) => {
       await i.send("DELETE", "/v1/users/" + u.id);
       setRemoving(null);
       list.remove(u.id);
-      announce(`${u.email} is removed`);
+      announce(`${visible(u.email)} is removed`);
     });
   };
   const mine = (u: User): boolean => u.id === me.value?.user?.id;
@@ -196,7 +197,7 @@ function Members() {
           New user
         </button>
       </div>
-      {!removing && <Failed act={act} />}
+      {!removing && !changing && !making && <Failed act={linking} />}
       <Listing
         name="Members"
         list={list}
@@ -225,7 +226,7 @@ function Members() {
             cell: (u) => (
               <div class="actions row-actions">
                 {mayLink(u) && (
-                  <button type="button" class="small" disabled={act.busy} onClick={() => makeLink(u)}>
+                  <button type="button" class="small" aria-disabled={linking.busy} onClick={() => makeLink(u)}>
                     Login link
                   </button>
                 )}
@@ -266,7 +267,7 @@ function Members() {
         />
       )}
       {removing && (
-        <Confirm title={`Delete ${visible(removing.email)}?`} action="Delete" busy={act.busy} onClose={() => { act.clear(); setRemoving(null); }} onConfirm={() => remove(removing)}>
+        <Confirm title={`Delete ${visible(removing.email)}?`} action="Delete" busy={act.busy} onClose={() => setRemoving(null)} onConfirm={() => remove(removing)}>
           <p>The person's sessions end at once. Decisions stay in the ledger.</p>
           <Failed act={act} />
         </Confirm>
@@ -328,7 +329,8 @@ function EditUser({ old, onClose, onSaved }: { old: User; onClose: () => void; o
     void act.run(async (i) => {
       const next = { email: f.email.trim(), name: f.name.trim(), role: f.role }; // the first owner of a tenant may have no name
       const body = { ...changesOf<User>(old, next), ...(f.password ? { password: f.password } : {}) };
-      onSaved(Object.keys(body).length > 0 ? await i.send<User>("PATCH", "/v1/users/" + old.id, body) : old);
+      if (Object.keys(body).length > 0) onSaved(await i.send<User>("PATCH", "/v1/users/" + old.id, body));
+      else onClose();
     });
   };
   // What ends sessions or takes rights away asks first.

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -36,9 +36,9 @@ const DEFAULTS = { openai: "https://api.openai.com/v1", anthropic: "https://api.
 export function Models() {
   const open = idParam.read(query.value.getAll("open"));
   const [making, setMaking] = useState(false);
-  const [removing, setRemoving] = useState<Provider | null>(null);
   const [dropped, setDropped] = useState("");
   const act = useAction();
+  const [removing, setRemoving] = useAsking<Provider | null>(act, null);
   const list = useList<Provider>("model-providers", {
     read: (cursor, s) => get<Page<Provider>>("/v1/model-providers", { limit: 100, cursor }, s),
     one: (id, s) => get<Provider>("/v1/model-providers/" + id, undefined, s).catch(unlessGone),
@@ -54,7 +54,7 @@ export function Models() {
       await i.send("DELETE", "/v1/model-providers/" + p.id);
       setRemoving(null);
       list.remove(p.id);
-      announce(`${p.slug} is deleted`);
+      announce(`${visible(p.slug)} is deleted`);
     });
   };
   return (
@@ -112,7 +112,7 @@ export function Models() {
           onSaved={(p) => {
             setMaking(false);
             list.add(p);
-            announce(`${p.slug} is made`);
+            announce(`${visible(p.slug)} is made`);
           }}
         />
       )}
@@ -133,10 +133,7 @@ export function Models() {
           title={`Delete ${visible(removing.slug)}?`}
           action="Delete"
           busy={act.busy}
-          onClose={() => {
-            act.clear();
-            setRemoving(null);
-          }}
+          onClose={() => setRemoving(null)}
           onConfirm={() => remove(removing)}
         >
           <p>Agents whose manifest names it cannot run until a provider of that name exists again. Its API key is gone.</p>
@@ -165,8 +162,11 @@ function Opened({ id, onSaved }: { id: string; onSaved: (p: Provider) => void })
   );
 }
 
-function ProviderForm({ old, onClose, onSaved }: { old?: Provider; onClose: () => void; onSaved: (p: Provider) => void }) {
-  const first = { slug: old?.slug ?? "", kind: old?.kind ?? ("openai" as Provider["kind"]), base_url: old?.base_url ?? DEFAULTS.openai };
+function ProviderForm(p: { old?: Provider; onClose: () => void; onSaved: (p: Provider) => void }) {
+  const { onClose, onSaved } = p;
+  // What was changed is told by the provider as it was when the form opened: what others change meanwhile stays.
+  const [old] = useState(p.old);
+  const [first] = useState({ slug: old?.slug ?? "", kind: old?.kind ?? ("openai" as Provider["kind"]), base_url: old?.base_url ?? DEFAULTS.openai });
   const [f, setF] = useState(first);
   const [key, setKey] = useState("");
   const [rows, setRows] = useState<PriceRow[]>(() => priceRows(old?.prices ?? {}));
@@ -186,7 +186,8 @@ function ProviderForm({ old, onClose, onSaved }: { old?: Provider; onClose: () =
       if (!old) onSaved(await i.send<Provider>("POST", "/v1/model-providers", { ...body, ...credentials }));
       else {
         const changes = { ...changesOf<Provider>(old, body), ...credentials };
-        onSaved(Object.keys(changes).length > 0 ? await i.send<Provider>("PATCH", "/v1/model-providers/" + old.id, changes) : old);
+        if (Object.keys(changes).length > 0) onSaved(await i.send<Provider>("PATCH", "/v1/model-providers/" + old.id, changes));
+        else onClose();
       }
     });
   };

@@ -1,6 +1,6 @@
 // The tree of org nodes: agents, connections and grants hang on it, and managers decide below theirs.
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { User } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
@@ -11,7 +11,7 @@ import { readAll, useAll, type All } from "../../live/all";
 import { useResource, type Resource } from "../../live/resource";
 import { plural, shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
-import { flatten, pathOf, treeOf, under, type OrgNode, type OrgTree } from "../../lib/org";
+import { flatten, pathsOf, treeOf, under, type OrgNode, type OrgTree } from "../../lib/org";
 
 /** Above so many nodes only the upper levels are open. */
 const MANY = 150;
@@ -30,9 +30,9 @@ export function Org() {
     </button>
   );
   const close = (): void => setAsking(null);
+  const tree = useMemo(() => treeOf(all?.items ?? []), [all]);
   const put = (n: OrgNode): void => nodes.fact((old) => old && { ...old, items: old.items.some((x) => x.id === n.id) ? old.items.map((x) => (x.id === n.id ? n : x)) : [...old.items, n] });
   if (!all) return error ? <ErrorState problem={error} retry={() => void nodes.reload()} /> : <Loading />;
-  const tree = treeOf(all.items);
   const isOpen = (t: OrgTree<OrgNode>): boolean => (all.items.length <= MANY || t.depth < 1) !== toggled.has(t.node.id);
   const toggle = (id: string): void => {
     const next = new Set(toggled);
@@ -143,8 +143,13 @@ function NodeForm({ old, nodes, parent, onClose, onSaved }: { old?: OrgNode; nod
   const [f, setF] = useState({ name: old?.name ?? "", parent_id: parent ?? "" });
   const act = useAction();
   const fields = act.problem?.fields ?? {};
-  const not = old ? under(nodes, old.id) : new Set<string>();
-  const places = flatten(treeOf(nodes)).filter((t) => !not.has(t.node.id));
+  const places = useMemo(() => {
+    const not = old ? under(nodes, old.id) : new Set<string>();
+    const paths = pathsOf(nodes);
+    return flatten(treeOf(nodes))
+      .filter((t) => !not.has(t.node.id))
+      .map((t) => ({ value: t.node.id, label: visible(paths.get(t.node.id) ?? t.node.name) }));
+  }, [nodes, old?.id]);
   const dirty = f.name !== (old?.name ?? "") || f.parent_id !== (parent ?? "");
   return (
     <Dialog title={old ? "Edit org node" : "New org node"} onClose={onClose} dirty={dirty}>
@@ -156,14 +161,15 @@ function NodeForm({ old, nodes, parent, onClose, onSaved }: { old?: OrgNode; nod
             if (!old) onSaved(await i.send<OrgNode>("POST", "/v1/org-nodes", body));
             else {
               const changes = { ...(body.name !== old.name ? { name: body.name } : {}), ...(body.parent_id !== old.parent_id ? { parent_id: body.parent_id } : {}) };
-              onSaved(Object.keys(changes).length > 0 ? await i.send<OrgNode>("PATCH", "/v1/org-nodes/" + old.id, changes) : old);
+              if (Object.keys(changes).length > 0) onSaved(await i.send<OrgNode>("PATCH", "/v1/org-nodes/" + old.id, changes));
+              else onClose();
             }
           });
         }}
       >
         <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => k === "name" || k === "parent_id")} />
         <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required />
-        <Select label="Parent" value={f.parent_id} onChange={(parent_id) => setF({ ...f, parent_id })} choices={[{ value: "", label: "None (a top node)" }, ...places.map((t) => ({ value: t.node.id, label: visible(pathOf(nodes, t.node.id)) }))]} error={fields["parent_id"]} hint={old && f.parent_id !== (old.parent_id ?? "") ? "All nodes below it move along: their agents get the credentials, grants and managers of the new place." : undefined} />
+        <Select label="Parent" value={f.parent_id} onChange={(parent_id) => setF({ ...f, parent_id })} choices={[{ value: "", label: "None (a top node)" }, ...places]} error={fields["parent_id"]} hint={old && f.parent_id !== (old.parent_id ?? "") ? "All nodes below it move along: their agents get the credentials, grants and managers of the new place." : undefined} />
         <div class="actions">
           <button type="button" onClick={onClose}>
             Cancel

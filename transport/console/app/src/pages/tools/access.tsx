@@ -9,7 +9,6 @@ import { Select, TextField } from "../../controls/form";
 import { More, ShowNew, useWindow } from "../../controls/list";
 import { narrow } from "../../controls/media";
 import { Empty, ErrorState, Loading } from "../../controls/states";
-import { Heading } from "../../frame/heading";
 import { href, query, setQuery } from "../../frame/router";
 import { useAll } from "../../live/all";
 import { useList } from "../../live/list";
@@ -19,7 +18,7 @@ import { visible } from "../../lib/hostile";
 import { id as idParam, text as textParam, whole } from "../../lib/query";
 import { decides, Explanation, useExplained, type Explained } from "./explanation";
 import { GrantForm, Grants } from "./grants";
-import type { Grant, Server, WithTabs } from "./types";
+import type { Grant, InTab, Server } from "./types";
 
 interface Tool {
   id: string;
@@ -37,29 +36,26 @@ const PAGES = 20;
 
 const WHY = /^([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\|(.{1,300})$/i;
 
-export function Access({ tabs }: { tabs: WithTabs }) {
-  const [making, setMaking] = useState<Partial<Grant> | null>(null);
+const NOTHING: Partial<Grant> = {};
+
+export function Access({ create, making, onMade }: InTab) {
+  const [wanted, setWanted] = useState<Partial<Grant> | null>(null);
   const agents = useAll<Named>("/v1/agents", "agent");
   const servers = useAll<Server>("/v1/mcp-servers", "mcp_server");
   const [made, setMade] = useState<Grant | null>(null);
   const why = WHY.exec(query.value.get("why") ?? "");
-  const create = (
-    <button type="button" class="primary" onClick={() => setMaking({})}>
-      New grant
-    </button>
-  );
   const all = useMemo(() => [...(agents.data.value?.items ?? [])].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) || (a.id < b.id ? -1 : 1)), [agents.data.value]);
+  const first = wanted ?? (making ? NOTHING : null);
+  const close = (): void => {
+    setWanted(null);
+    onMade();
+  };
   const whyAgent = why && all.find((a) => a.id === why[1]!.toLowerCase());
   return (
     <>
-      <Heading text="Tools" actions={create} />
-      {tabs(
-        <>
-          {agents.data.value ? <Matrix agents={all} servers={servers.data.value?.items} /> : agents.error.value ? <ErrorState problem={agents.error.value} retry={() => void agents.reload()} /> : <Loading />}
-          <h2 class="below">Grants</h2>
-          <Grants agents={all} servers={servers.data.value?.items} made={made} create={create} />
-        </>,
-      )}
+      {agents.data.value ? <Matrix agents={all} servers={servers.data.value?.items} /> : agents.error.value ? <ErrorState problem={agents.error.value} retry={() => void agents.reload()} /> : <Loading />}
+      <h2 class="below">Grants</h2>
+      <Grants agents={all} servers={servers.data.value?.items} made={made} create={create} />
       {why && (
         <Why
           key={why[0]}
@@ -68,18 +64,18 @@ export function Access({ tabs }: { tabs: WithTabs }) {
           tool={why[2]!}
           onGrant={(e) => {
             setQuery({ why: null });
-            setMaking(grantFor(e, why[1]!.toLowerCase(), servers.data.value?.items ?? []));
+            setWanted(grantFor(e, why[1]!.toLowerCase(), servers.data.value?.items ?? []));
           }}
         />
       )}
-      {making && (
+      {first && (
         <GrantForm
-          first={making}
+          first={first}
           agents={all}
           servers={servers.data.value?.items}
-          onClose={() => setMaking(null)}
+          onClose={close}
           onSaved={(g) => {
-            setMaking(null);
+            close();
             setMade(g);
           }}
         />
@@ -179,6 +175,7 @@ function Matrix({ agents, servers }: { agents: readonly Named[]; servers: readon
 function Cells({ agents, servers, words, none }: { agents: readonly Named[]; servers: readonly Server[] | undefined; words: string; none: boolean }) {
   const ids = agents.map((a) => a.id);
   const wanted = useRef(1);
+  const ended = useRef(false); // whether the last read again reached the end of the list
   const list = useList<Tool>(ids.join(), {
     read: async (cursor, s) => {
       const page = (c: string | null): Promise<Page<Tool>> => get<Page<Omit<Tool, "id">>>("/v1/tools", { agent_id: ids, limit: 100, cursor: c }, s).then((p) => ({ ...p, items: p.items.map((t) => ({ ...t, id: t.tool })) }));
@@ -194,15 +191,25 @@ function Cells({ agents, servers, words, none }: { agents: readonly Named[]; ser
         out.items.push(...next.items);
         out.next_cursor = next.next_cursor;
       }
+      ended.current = !out.next_cursor;
       return out;
     },
-    one: async () => null, // what the list lacks is gone
+    one: async () => {
+      if (!ended.current) throw new Error("not read again"); // it stays as it is
+      return null; // what the whole list lacks is gone
+    },
     concerns: decides,
     order: (a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0),
   });
   const items = list.items.value;
   const found = useMemo(() => (words ? items?.filter((t) => t.tool.toLowerCase().includes(words.toLowerCase())) : items), [items, words]);
   const error = list.error.value;
+  // What fits may be on a page that is not read yet.
+  const reading = list.loading.value;
+  const searching = words !== "" && found?.length === 0 && list.next.value !== null;
+  useEffect(() => {
+    if (searching && !reading && !error) void list.more();
+  }, [searching, reading, error, items]);
   // What a server offers is known once it was asked. Reading the tools of an agent asks the servers of its manifest.
   const silent = items && list.next.value === null ? (servers ?? []).filter((s) => s.enabled && !items.some((t) => t.mcp_server_id === s.id)) : [];
   const asked = useRef(false);
@@ -222,6 +229,8 @@ function Cells({ agents, servers, words, none }: { agents: readonly Named[]; ser
       {list.waiting.value.length > 0 && <ShowNew n={list.waiting.value.length} onClick={list.show} />}
       {items.length === 0 ? (
         <Empty title="No tools yet">The tools of a server appear here once it was reached: test it, or let an agent use it.</Empty>
+      ) : searching && !error ? (
+        <Loading what="Looking for it" />
       ) : found.length === 0 ? (
         <Empty
           title="Nothing fits these filters"

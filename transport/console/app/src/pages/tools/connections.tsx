@@ -12,7 +12,6 @@ import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { Tree } from "../../controls/tree";
 import { announce } from "../../frame/announce";
-import { Heading } from "../../frame/heading";
 import { href, query, setQuery } from "../../frame/router";
 import { useAll } from "../../live/all";
 import { useList } from "../../live/list";
@@ -21,11 +20,11 @@ import { changesOf, credentialOf, objectOf, objectText } from "../../lib/access"
 import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import type { Json } from "../../lib/json";
-import { pathOf, type OrgNode } from "../../lib/org";
+import { pathOf, pathsOf, type OrgNode } from "../../lib/org";
 import { id as idParam } from "../../lib/query";
-import { useLooking } from "./servers";
+import { LATER, useFresh, useLooking } from "./servers";
 import { TestResult, useTests, type Tested } from "./test";
-import type { Connection, Server, WithTabs } from "./types";
+import type { Connection, InTab, Server } from "./types";
 
 const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h.event === "resource.changed" && h.data["kind"] === "connection";
 
@@ -33,15 +32,14 @@ const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h
 const scopeText = (c: Connection, nodes: readonly OrgNode[] | undefined): string => (c.node_id === null ? "tenant-wide" : visible(pathOf(nodes ?? [], c.node_id) || "node " + shortId(c.node_id)));
 
 const nodesOf = (nodes: readonly OrgNode[] | undefined, none: string, now: string): { value: string; label: string }[] => {
-  const all = (nodes ?? []).map((n) => ({ value: n.id, label: visible(pathOf(nodes!, n.id)) })).sort((a, b) => a.label.localeCompare(b.label));
+  const all = [...pathsOf(nodes ?? [])].map(([value, path]) => ({ value, label: visible(path) })).sort((a, b) => a.label.localeCompare(b.label));
   return [{ value: "", label: none }, ...all, ...(now && !all.some((n) => n.value === now) ? [{ value: now, label: "node " + shortId(now) }] : [])];
 };
 
 export { nodesOf };
 
-export function Connections({ tabs }: { tabs: WithTabs }) {
+export function Connections({ create, making, onMade }: InTab) {
   const open = idParam.read(query.value.getAll("open"));
-  const [making, setMaking] = useState(false);
   const servers = useAll<Server>("/v1/mcp-servers", "mcp_server");
   const nodes = useAll<OrgNode>("/v1/org-nodes", "org_node");
   const list = useList<Connection>("connections", {
@@ -52,12 +50,7 @@ export function Connections({ tabs }: { tabs: WithTabs }) {
   });
   const [touch] = useState(() => () => list.touch());
   useLooking(touch);
-  const tests = useTests(() => setTimeout(touch, 2500));
-  const create = (
-    <button type="button" class="primary" onClick={() => setMaking(true)}>
-      New connection
-    </button>
-  );
+  const tests = useTests(() => setTimeout(touch, LATER));
   const serverOf = (c: Connection): Server | undefined => servers.data.value?.items.find((s) => s.id === c.mcp_server_id);
   const test = (c: Connection): void => {
     setQuery({ open: c.id }, open === c.id);
@@ -65,72 +58,67 @@ export function Connections({ tabs }: { tabs: WithTabs }) {
   };
   return (
     <>
-      <Heading text="Tools" actions={create} />
-      {tabs(
-        <>
-          {open && (
-            <OneConnection
-              key={open}
-              id={open}
-              servers={servers.data.value?.items}
-              nodes={nodes.data.value?.items}
-              tested={tests.all[open]}
-              test={test}
-              hide={() => tests.clear(open)}
-              onChanged={(c) => list.fact(c.id, () => c)}
-              onGone={(id) => {
-                list.remove(id);
-                setQuery({ open: null });
-              }}
-            />
-          )}
-          <Listing
-            name="Connections"
-            list={list}
-            href={(c) => href("tools", { tab: "connections", open: c.id })}
-            link={(c) => <bdi>{visible(c.name)}</bdi>}
-            columns={[
-              { head: "Connection", cell: () => null },
-              { head: "Server", cell: (c) => <bdi>{visible(serverOf(c)?.name ?? shortId(c.mcp_server_id))}</bdi> },
-              { head: "For agents", cell: (c) => <bdi>{scopeText(c, nodes.data.value?.items)}</bdi>, wide: true },
-              { head: "Credential", cell: (c) => <CredentialMark of={c} /> },
-              { head: "Last used", cell: (c) => (c.last_used_at ? <Time at={c.last_used_at} inside /> : "never"), wide: true },
-              {
-                head: "Last error",
-                cell: (c) =>
-                  c.last_error ? (
-                    <span class="one-line" title={visible(c.last_error)}>
-                      <Stranger text={c.last_error} line chars={120} />
-                    </span>
-                  ) : (
-                    "–"
-                  ),
-                wide: true,
-              },
-              {
-                head: "Actions",
-                cell: (c) => (
-                  <button type="button" class="small" aria-disabled={!!tests.all[c.id]?.busy} onClick={() => test(c)}>
-                    Test
-                  </button>
-                ),
-              },
-            ]}
-            empty={
-              <Empty title="No connections yet" action={create}>
-                A connection is a credential for a tool server. It is stored encrypted and never shown.
-              </Empty>
-            }
-          />
-        </>,
+      {open && (
+        <OneConnection
+          key={open}
+          id={open}
+          servers={servers.data.value?.items}
+          nodes={nodes.data.value?.items}
+          tested={tests.all[open]}
+          test={test}
+          hide={() => tests.clear(open)}
+          onChanged={(c) => list.fact(c.id, () => c)}
+          onGone={(id) => {
+            list.remove(id);
+            setQuery({ open: null });
+          }}
+        />
       )}
+      <Listing
+        name="Connections"
+        list={list}
+        href={(c) => href("tools", { tab: "connections", open: c.id })}
+        link={(c) => <bdi>{visible(c.name)}</bdi>}
+        columns={[
+          { head: "Connection", cell: () => null },
+          { head: "Server", cell: (c) => <bdi>{visible(serverOf(c)?.name ?? shortId(c.mcp_server_id))}</bdi> },
+          { head: "For agents", cell: (c) => <bdi>{scopeText(c, nodes.data.value?.items)}</bdi>, wide: true },
+          { head: "Credential", cell: (c) => <CredentialMark of={c} /> },
+          { head: "Last used", cell: (c) => (c.last_used_at ? <Time at={c.last_used_at} inside /> : "never"), wide: true },
+          {
+            head: "Last error",
+            cell: (c) =>
+              c.last_error ? (
+                <span class="one-line" title={visible(c.last_error)}>
+                  <Stranger text={c.last_error} line chars={120} />
+                </span>
+              ) : (
+                "–"
+              ),
+            wide: true,
+          },
+          {
+            head: "Actions",
+            cell: (c) => (
+              <button type="button" class="small" aria-disabled={!!tests.all[c.id]?.busy} onClick={() => test(c)}>
+                Test
+              </button>
+            ),
+          },
+        ]}
+        empty={
+          <Empty title="No connections yet" action={create}>
+            A connection is a credential for a tool server. It is stored encrypted and never shown.
+          </Empty>
+        }
+      />
       {making && (
         <ConnectionForm
           servers={servers.data.value?.items}
           nodes={nodes.data.value?.items}
-          onClose={() => setMaking(false)}
+          onClose={onMade}
           onSaved={(c) => {
-            setMaking(false);
+            onMade();
             list.add(c);
             setQuery({ open: c.id }, false);
           }}
@@ -155,6 +143,7 @@ interface OneProps {
 
 function OneConnection(p: OneProps) {
   const r = useResource<Connection>(p.id, (s) => get<Connection>("/v1/connections/" + p.id, undefined, s), (h) => (mine(h) && h.data["id"] === p.id) || (h.event === "resource.changed" && h.data["kind"] === "mcp_server"));
+  useFresh(r, p.tested);
   const c = r.data.value;
   const error = r.error.value;
   if (!c)
@@ -277,16 +266,20 @@ function Loaded({ c, r, servers, nodes, tested, test, hide, onChanged, onGone }:
   );
 }
 
-function ConnectionForm({ old, servers, nodes, onClose, onSaved }: { old?: Connection; servers: Server[] | undefined; nodes: OrgNode[] | undefined; onClose: () => void; onSaved: (c: Connection) => void }) {
-  const first = { mcp_server_id: old?.mcp_server_id ?? servers?.find((s) => s.auth_kind !== "none")?.id ?? servers?.[0]?.id ?? "", name: old?.name ?? "", node_id: old?.node_id ?? "" };
+function ConnectionForm(p: { old?: Connection; servers: Server[] | undefined; nodes: OrgNode[] | undefined; onClose: () => void; onSaved: (c: Connection) => void }) {
+  const { servers, nodes, onClose, onSaved } = p;
+  // What was changed is told by the connection as it was when the form opened: what others change meanwhile stays.
+  const [old] = useState(p.old);
+  const [first] = useState({ mcp_server_id: old?.mcp_server_id ?? "", name: old?.name ?? "", node_id: old?.node_id ?? "" });
   const [f, setF] = useState(first);
+  const target = f.mcp_server_id || (servers?.find((s) => s.auth_kind !== "none")?.id ?? servers?.[0]?.id ?? "");
   const [secret, setSecret] = useState("");
   const [meta, setMeta] = useState(objectText(old?.credential_meta ?? {}));
   const [sure, setSure] = useState(false);
   const act = useAction();
   const fields = act.problem?.fields ?? {};
   const object = objectOf(meta);
-  const server = servers?.find((s) => s.id === f.mcp_server_id);
+  const server = servers?.find((s) => s.id === target);
   const credential = credentialOf(server?.auth_kind);
   const refused = fields["credentials." + credential.key] ?? fields["credentials"];
   const dirty = JSON.stringify(f) !== JSON.stringify(first) || secret !== "" || meta !== objectText(old?.credential_meta ?? {});
@@ -297,10 +290,11 @@ function ConnectionForm({ old, servers, nodes, onClose, onSaved }: { old?: Conne
     const credentials = secret ? { credentials: { [credential.key]: secret } } : {};
     setSure(false);
     void act.run(async (i) => {
-      if (!old) onSaved(await i.send<Connection>("POST", "/v1/connections", { mcp_server_id: f.mcp_server_id, ...rest, ...credentials }));
+      if (!old) onSaved(await i.send<Connection>("POST", "/v1/connections", { mcp_server_id: target, ...rest, ...credentials }));
       else {
         const body = { ...changesOf<Connection>(old, rest), ...credentials };
-        onSaved(Object.keys(body).length > 0 ? await i.send<Connection>("PATCH", "/v1/connections/" + old.id, body) : old);
+        if (Object.keys(body).length > 0) onSaved(await i.send<Connection>("PATCH", "/v1/connections/" + old.id, body));
+        else onClose();
         if (secret) announce("The new credential is in use");
       }
     });
@@ -319,7 +313,7 @@ function ConnectionForm({ old, servers, nodes, onClose, onSaved }: { old?: Conne
         {!old && (
           <Select
             label="MCP server"
-            value={f.mcp_server_id}
+            value={target}
             onChange={(mcp_server_id) => setF({ ...f, mcp_server_id })}
             choices={(servers ?? []).map((s) => ({ value: s.id, label: visible(s.name) }))}
             error={fields["mcp_server_id"]}
@@ -334,7 +328,7 @@ function ConnectionForm({ old, servers, nodes, onClose, onSaved }: { old?: Conne
           <button type="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" class="primary" disabled={act.busy || "error" in object || (!old && !f.mcp_server_id)}>
+          <button type="submit" class="primary" disabled={act.busy || "error" in object || (!old && !target)}>
             {old ? "Save" : "Create"}
           </button>
         </div>

@@ -150,24 +150,30 @@ function Opened({ id, agents, servers, onSaved }: Around & { id: string; onSaved
 
 const FIELDS = ["source", "mcp_server_id", "tool_pattern", "effect", "agent_id", "node_id", "connection_id"];
 
-export function GrantForm({ old, first, agents, servers, onClose, onSaved }: Around & { old?: Grant; first: Partial<Grant>; onClose: () => void; onSaved: (g: Grant) => void }) {
-  const start = {
+export function GrantForm(p: Around & { old?: Grant; first: Partial<Grant>; onClose: () => void; onSaved: (g: Grant) => void }) {
+  const { agents, servers, onClose, onSaved } = p;
+  // What was changed is told by the grant as it was when the form opened: what others change meanwhile stays.
+  const [old] = useState(p.old);
+  const [first] = useState(p.first);
+  const [start] = useState({
     source: first.source ?? "mcp",
-    mcp_server_id: first.mcp_server_id ?? (first.source && first.source !== "mcp" ? "" : (servers?.[0]?.id ?? "")),
+    mcp_server_id: first.mcp_server_id ?? "",
     tool_pattern: first.tool_pattern ?? "",
     effect: first.effect ?? "allow",
     scope: first.node_id ? "node" : first.agent_id ? "agent" : "all",
     agent_id: first.agent_id ?? "",
     node_id: first.node_id ?? "",
     connection_id: first.connection_id ?? "",
-  };
+  });
   const [f, setF] = useState(start);
   const nodes = useAll<OrgNode>("/v1/org-nodes", "org_node");
   const connections = useAll<Connection>("/v1/connections", "connection");
   const act = useAction();
   const fields = act.problem?.fields ?? {};
-  const server = servers?.find((s) => s.id === f.mcp_server_id);
-  const pins = (connections.data.value?.items ?? []).filter((c) => c.mcp_server_id === f.mcp_server_id);
+  // Of a tool that was named before the server is not guessed: a grant on another one would allow nothing.
+  const target = f.mcp_server_id || (first.tool_pattern ? "" : (servers?.[0]?.id ?? ""));
+  const server = servers?.find((s) => s.id === target);
+  const pins = (connections.data.value?.items ?? []).filter((c) => c.mcp_server_id === target);
   const send = (e: Event): void => {
     e.preventDefault();
     const body = {
@@ -178,10 +184,11 @@ export function GrantForm({ old, first, agents, servers, onClose, onSaved }: Aro
       connection_id: f.source === "mcp" && f.effect === "allow" ? f.connection_id || null : null,
     };
     void act.run(async (i) => {
-      if (!old) onSaved(await i.send<Grant>("POST", "/v1/tool-grants", { ...body, source: f.source, ...(f.source === "mcp" ? { mcp_server_id: f.mcp_server_id } : {}) }));
+      if (!old) onSaved(await i.send<Grant>("POST", "/v1/tool-grants", { ...body, source: f.source, ...(f.source === "mcp" ? { mcp_server_id: target } : {}) }));
       else {
         const changes = changesOf<Grant>(old, body);
-        onSaved(Object.keys(changes).length > 0 ? await i.send<Grant>("PATCH", "/v1/tool-grants/" + old.id, changes) : old);
+        if (Object.keys(changes).length > 0) onSaved(await i.send<Grant>("PATCH", "/v1/tool-grants/" + old.id, changes));
+        else onClose();
       }
     });
   };
@@ -193,7 +200,7 @@ export function GrantForm({ old, first, agents, servers, onClose, onSaved }: Aro
         {!old && (
           <Select label="Source" value={f.source} onChange={(source) => setF({ ...f, source: source as Grant["source"], connection_id: "" })} choices={SOURCES.map((s) => ({ value: s, label: s === "mcp" ? "mcp (a tool server)" : s === "builtin" ? "builtin" : s + " (reserved)" }))} error={fields["source"]} />
         )}
-        {!old && f.source === "mcp" && <Select label="MCP server" value={f.mcp_server_id} onChange={(mcp_server_id) => setF({ ...f, mcp_server_id, connection_id: "" })} choices={(servers ?? []).map((s) => ({ value: s.id, label: visible(s.name) }))} error={fields["mcp_server_id"]} hint={servers?.length === 0 ? "There is no server yet." : undefined} />}
+        {!old && f.source === "mcp" && <Select label="MCP server" value={target} onChange={(mcp_server_id) => setF({ ...f, mcp_server_id, connection_id: "" })} choices={[...(target ? [] : [{ value: "", label: servers ? "Choose a server" : "Loading" }]), ...(servers ?? []).map((s) => ({ value: s.id, label: visible(s.name) }))]} error={fields["mcp_server_id"]} hint={servers?.length === 0 ? "There is no server yet." : undefined} />}
         <TextField label="Tool pattern" value={f.tool_pattern} onInput={(tool_pattern) => setF({ ...f, tool_pattern })} error={fields["tool_pattern"]} required mono placeholder={sample} hint="A tool's name, or one * at the end: alone, or after a dot or colon." />
         <Select
           label="Effect"
@@ -232,7 +239,7 @@ export function GrantForm({ old, first, agents, servers, onClose, onSaved }: Aro
           <button type="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" class="primary" disabled={act.busy || (f.scope === "node" && !f.node_id) || (f.scope === "agent" && !f.agent_id)}>
+          <button type="submit" class="primary" disabled={act.busy || (f.scope === "node" && !f.node_id) || (f.scope === "agent" && !f.agent_id) || (!old && f.source === "mcp" && !target)}>
             {old ? "Save" : "Create"}
           </button>
         </div>

@@ -14,21 +14,22 @@ import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { Tree } from "../../controls/tree";
 import { announce } from "../../frame/announce";
-import { Heading } from "../../frame/heading";
 import { href, query, setQuery } from "../../frame/router";
 import { useList } from "../../live/list";
-import { useResource, type Resource } from "../../live/resource";
+import { useResource, type Reader, type Resource } from "../../live/resource";
 import { AUTH_KINDS, authText, changesOf, movesOrigin, objectOf, objectText, slugOf, type AuthKind } from "../../lib/access";
 import { visible } from "../../lib/hostile";
 import { id as idParam } from "../../lib/query";
 import type { Json } from "../../lib/json";
-import { TestResult, useTests } from "./test";
-import type { Server, WithTabs } from "./types";
+import { TestResult, useTests, type Tested } from "./test";
+import type { InTab, Server } from "./types";
 
 const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h.event === "resource.changed" && h.data["kind"] === "mcp_server";
 
 /** Health changes with calls of agents, which the feed does not name. */
 const LOOK = 15_000;
+/** After so long the use of a credential is written. */
+export const LATER = 2500;
 
 export function useLooking(touch: () => void): void {
   useEffect(() => {
@@ -57,9 +58,8 @@ export function HealthMark({ of: s }: { of: Server }) {
   );
 }
 
-export function Servers({ tabs }: { tabs: WithTabs }) {
+export function Servers({ create, making, onMade }: InTab) {
   const open = idParam.read(query.value.getAll("open"));
-  const [making, setMaking] = useState(false);
   const list = useList<Server>("mcp-servers", {
     read: (cursor, s) => get<Page<Server>>("/v1/mcp-servers", { limit: 100, cursor }, s),
     one: (id, s) => get<Server>("/v1/mcp-servers/" + id, undefined, s).catch(unlessGone),
@@ -71,75 +71,65 @@ export function Servers({ tabs }: { tabs: WithTabs }) {
     const health = known(problem);
     if (health) list.fact(server, (s) => ({ ...s, health }));
   });
-  const create = (
-    <button type="button" class="primary" onClick={() => setMaking(true)}>
-      New server
-    </button>
-  );
   const test = (s: Server): void => {
     setQuery({ open: s.id }, open === s.id);
     void tests.run(s.id, s.id, s.name);
   };
   return (
     <>
-      <Heading text="Tools" actions={create} />
-      {tabs(
-        <>
-          {open && (
-            <OneServer
-              key={open}
-              id={open}
-              tested={tests.all[open]}
-              test={test}
-              hide={() => tests.clear(open)}
-              onChanged={(s) => list.fact(s.id, () => s)}
-              onGone={(id) => {
-                list.remove(id);
-                setQuery({ open: null });
-              }}
-            />
-          )}
-          <Listing
-            name="Tools"
-            list={list}
-            href={(s) => href("tools", { open: s.id })}
-            link={(s) => <bdi>{visible(s.name)}</bdi>}
-            columns={[
-              { head: "Server", cell: () => null },
-              { head: "Slug", cell: (s) => <code>{s.slug}</code>, wide: true },
-              {
-                head: "Endpoint",
-                cell: (s) => (
-                  <span class="one-line" title={visible(s.endpoint)}>
-                    <Stranger text={s.endpoint} line />
-                  </span>
-                ),
-                wide: true,
-              },
-              { head: "Credential", cell: (s) => authText(s.auth_kind), wide: true },
-              { head: "Health", cell: (s) => <HealthMark of={s} /> },
-              {
-                head: "Actions",
-                cell: (s) => (
-                  <button type="button" class="small" aria-disabled={!!tests.all[s.id]?.busy} onClick={() => test(s)}>
-                    Test
-                  </button>
-                ),
-              },
-            ]}
-            empty={
-              <Empty title="No servers yet" action={create}>
-                A tool server gives agents tools of your own systems. It speaks MCP over HTTP.
-              </Empty>
-            }
-          />
-        </>,
+      {open && (
+        <OneServer
+          key={open}
+          id={open}
+          tested={tests.all[open]}
+          test={test}
+          hide={() => tests.clear(open)}
+          onChanged={(s) => list.fact(s.id, () => s)}
+          onGone={(id) => {
+            list.remove(id);
+            setQuery({ open: null });
+          }}
+        />
       )}
+      <Listing
+        name="Tools"
+        list={list}
+        href={(s) => href("tools", { open: s.id })}
+        link={(s) => <bdi>{visible(s.name)}</bdi>}
+        columns={[
+          { head: "Server", cell: () => null },
+          { head: "Slug", cell: (s) => <code>{s.slug}</code>, wide: true },
+          {
+            head: "Endpoint",
+            cell: (s) => (
+              <span class="one-line" title={visible(s.endpoint)}>
+                <Stranger text={s.endpoint} line />
+              </span>
+            ),
+            wide: true,
+          },
+          { head: "Credential", cell: (s) => authText(s.auth_kind), wide: true },
+          { head: "Health", cell: (s) => <HealthMark of={s} /> },
+          {
+            head: "Actions",
+            cell: (s) => (
+              <button type="button" class="small" aria-disabled={!!tests.all[s.id]?.busy} onClick={() => test(s)}>
+                Test
+              </button>
+            ),
+          },
+        ]}
+        empty={
+          <Empty title="No servers yet" action={create}>
+            A tool server gives agents tools of your own systems. It speaks MCP over HTTP.
+          </Empty>
+        }
+      />
       {making && (
         <ServerForm
-          onClose={() => setMaking(false)}
+          onClose={onMade}
           onSaved={(s) => {
-            setMaking(false);
+            onMade();
             list.add(s);
             setQuery({ open: s.id }, false);
           }}
@@ -161,15 +151,30 @@ function known(problem: Problem | null): Server["health"] | null {
 
 interface OneProps {
   id: string;
-  tested: Parameters<typeof TestResult>[0]["of"];
+  tested: Tested | undefined;
   test: (s: Server) => void;
   hide: () => void;
   onChanged: (s: Server) => void;
   onGone: (id: string) => void;
 }
 
+/** useFresh reads an open object again once its own test has ended, and as often as health is looked at. */
+export function useFresh(r: Reader, tested: Tested | undefined): void {
+  const [touch] = useState(() => () => r.touch());
+  useLooking(touch);
+  const ended = tested && !tested.busy ? tested : undefined;
+  useEffect(() => {
+    if (!ended) return;
+    touch();
+    // Uses are written a little later.
+    const t = setTimeout(touch, LATER);
+    return () => clearTimeout(t);
+  }, [ended]);
+}
+
 function OneServer(p: OneProps) {
   const r = useResource<Server>(p.id, (s) => get<Server>("/v1/mcp-servers/" + p.id, undefined, s), (h) => mine(h) && h.data["id"] === p.id);
+  useFresh(r, p.tested);
   const s = r.data.value;
   const error = r.error.value;
   const close = (
@@ -227,7 +232,7 @@ function Loaded({ s, r, close, tested, test, hide, onChanged, onGone }: OneProps
           <button type="button" onClick={() => setAsking("edit")}>
             Edit
           </button>
-          <button type="button" disabled={act.busy} onClick={() => (s.enabled ? setAsking("disable") : toggle())}>
+          <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (s.enabled ? setAsking("disable") : toggle())}>
             {s.enabled ? "Disable" : "Enable"}
           </button>
           <button type="button" onClick={() => setAsking("delete")}>
@@ -319,8 +324,11 @@ function Loaded({ s, r, close, tested, test, hide, onChanged, onGone }: OneProps
 
 const FIELDS = ["name", "slug", "transport", "endpoint", "auth_kind", "enabled", "meta"];
 
-function ServerForm({ old, onClose, onSaved }: { old?: Server; onClose: () => void; onSaved: (s: Server) => void }) {
-  const first = { name: old?.name ?? "", slug: old?.slug ?? "", transport: old?.transport ?? ("http" as Server["transport"]), endpoint: old?.endpoint ?? "", auth_kind: old?.auth_kind ?? ("none" as AuthKind), enabled: old?.enabled ?? true };
+function ServerForm(p: { old?: Server; onClose: () => void; onSaved: (s: Server) => void }) {
+  const { onClose, onSaved } = p;
+  // What was changed is told by the server as it was when the form opened: what others change meanwhile stays.
+  const [old] = useState(p.old);
+  const [first] = useState({ name: old?.name ?? "", slug: old?.slug ?? "", transport: old?.transport ?? ("http" as Server["transport"]), endpoint: old?.endpoint ?? "", auth_kind: old?.auth_kind ?? ("none" as AuthKind), enabled: old?.enabled ?? true });
   const [f, setF] = useState(first);
   const [meta, setMeta] = useState(objectText(old?.meta ?? {}));
   const [named, setNamed] = useState(!!old);
@@ -338,7 +346,8 @@ function ServerForm({ old, onClose, onSaved }: { old?: Server; onClose: () => vo
       else {
         const { enabled: _, ...rest } = body;
         const changes = changesOf<Server>(old, rest);
-        onSaved(Object.keys(changes).length > 0 ? await i.send<Server>("PATCH", "/v1/mcp-servers/" + old.id, changes) : old);
+        if (Object.keys(changes).length > 0) onSaved(await i.send<Server>("PATCH", "/v1/mcp-servers/" + old.id, changes));
+        else onClose();
       }
     });
   };

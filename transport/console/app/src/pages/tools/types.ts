@@ -1,8 +1,15 @@
 import type { ComponentChildren } from "preact";
 import type { AuthKind } from "../../lib/access";
 
-/** WithTabs puts a tab's content below the row of tabs: the heading with its button stands above. */
-export type WithTabs = (children: ComponentChildren) => ComponentChildren;
+/** InTab is what a tab of the page is given. */
+export interface InTab {
+  /** The button that makes something new. */
+  create: ComponentChildren;
+  /** Whether its dialog is open. */
+  making: boolean;
+  /** onMade closes the dialog. */
+  onMade: () => void;
+}
 
 export interface Server {
   id: string;

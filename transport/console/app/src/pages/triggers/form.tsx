@@ -9,7 +9,7 @@ import { Check, Field, Select, TextField } from "../../controls/form";
 import { ownZone, zones } from "../../lib/cron";
 import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
-import { isObject, parseJson, type Json } from "../../lib/json";
+import { inexactText, isObject, parseJson, type Json } from "../../lib/json";
 import { agents, workflows, type Named } from "../../live/names";
 import { Due, times } from "./parts";
 import type { TriggerView } from "./trigger";
@@ -77,20 +77,31 @@ export function TriggerForm({ of, onClose, onDone }: Props) {
     if (f.what === "agent" && !f.agent) bad["target.agent_id"] = "choose an agent";
     if (f.what === "workflow" && !f.workflow) bad["target.workflow_id"] = "choose a workflow";
     let input: Json = null;
-    if (f.input.trim()) {
+    // An input that nobody touched is not sent: what a browser cannot hold exactly stays as it is.
+    const typed = f.input !== first.input;
+    if (typed && f.input.trim()) {
       const p = parseJson(f.input);
       if ("error" in p) bad["input"] = 'not JSON: a text stands in quotes, as in {"text": "Hello"}';
       else {
         input = p.value;
+        const lost = inexactText(input);
         if (f.kind === "hook" && !isObject(input)) bad["input"] = "must be a JSON object: the fields of a hook's body go over it";
+        else if (lost) bad["input"] = lost;
       }
     }
     setWrong(bad);
     if (Object.keys(bad).length > 0) return;
     const schedule = f.kind === "schedule" ? { schedule: { cron: f.cron.trim(), timezone: f.timezone.trim() || "UTC" } } : {};
-    const body = of
-      ? { name: f.name.trim(), target, ...schedule, input }
+    // Only what was changed here is sent: what others change meanwhile stays.
+    const body: Record<string, unknown> = of
+      ? {
+          ...(f.name.trim() !== first.name ? { name: f.name.trim() } : {}),
+          ...(f.what !== first.what || f.agent !== first.agent || f.workflow !== first.workflow ? { target } : {}),
+          ...(f.cron.trim() !== first.cron || f.timezone.trim() !== first.timezone ? schedule : {}),
+          ...(typed ? { input } : {}),
+        }
       : { name: f.name.trim(), kind: f.kind, target, enabled: f.enabled, ...schedule, ...(input === null ? {} : { input }) };
+    if (of && Object.keys(body).length === 0) return onClose();
     void act.run(async (i) => {
       onDone(await i.send<TriggerView & { secret?: string }>(of ? "PATCH" : "POST", of ? "/v1/triggers/" + of.id : "/v1/triggers", body));
     });

@@ -18,7 +18,7 @@ import { href, leave } from "../../frame/router";
 import { shortId } from "../../lib/format";
 import { LANGUAGES, signedCall, type Language } from "../../lib/hook";
 import { brief, visible } from "../../lib/hostile";
-import { parseJson, type Json } from "../../lib/json";
+import { inexactText, parseJson, type Json } from "../../lib/json";
 import { askedText, type Run } from "../../lib/run";
 import { useList } from "../../live/list";
 import { useResource, type Resource } from "../../live/resource";
@@ -86,13 +86,13 @@ export function OneTrigger({ id }: { id: string }) {
         text="Triggers"
         actions={
           <>
-            <button type="button" class="primary" disabled={act.busy || !t.enabled} onClick={() => fire()}>
+            <button type="button" class="primary" disabled={act.busy || !t.enabled} onClick={(e) => e.detail <= 1 && fire()}>
               Fire now
             </button>
             <button type="button" disabled={!t.enabled} onClick={() => setAsking("input")}>
               Fire with input
             </button>
-            <button type="button" disabled={act.busy} onClick={() => (t.enabled ? setAsking("pause") : toggle())}>
+            <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (t.enabled ? setAsking("pause") : toggle())}>
               {t.enabled ? "Pause" : "Resume"}
             </button>
             <button type="button" onClick={() => setAsking("edit")}>
@@ -253,6 +253,8 @@ function FireWith({ t, act, onFire, onClose }: { t: TriggerView; act: ReturnType
     e.preventDefault();
     const p = parseJson(text);
     if ("error" in p) return setWrong('not JSON: a text stands in quotes, as in {"text": "Hello"}');
+    const lost = inexactText(p.value);
+    if (lost) return setWrong(lost);
     onFire(p.value);
   };
   return (
@@ -327,7 +329,7 @@ function Runs({ t }: { t: TriggerView }) {
         { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
         { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
       ]}
-      empty={<Empty title="No runs yet">{t.enabled ? "They appear here as soon as it fires." : "It is paused."}</Empty>}
+      empty={list.next.value ? <Empty title="None among the newest runs">Older runs of its target are read on.</Empty> : <Empty title="No runs yet">{t.enabled ? "They appear here as soon as it fires." : "It is paused."}</Empty>}
     />
   );
 }

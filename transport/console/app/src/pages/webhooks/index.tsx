@@ -93,7 +93,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (secret: string
   return (
     <Dialog title="New webhook" onClose={onClose} dirty={url !== "" || description !== ""}>
       <form onSubmit={send}>
-        <Failed act={act} hide={Object.keys(fields).length > 0 && act.problem?.code === "VALIDATION"} />
+        <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => ["url", "description", "events"].includes(k))} />
         <TextField label="URL" type="url" value={url} onInput={setUrl} error={fields["url"]} required hint="https, and a public host" />
         <TextField label="Description" value={description} onInput={setDescription} error={fields["description"]} />
         <fieldset class="group">

@@ -6,10 +6,10 @@ import { Failed, useAction } from "../../controls/action";
 import { Field } from "../../controls/form";
 import { Copy } from "../../controls/text";
 import { announce } from "../../frame/announce";
-import { dirty as dirtyForms, setQuery } from "../../frame/router";
+import { setQuery } from "../../frame/router";
 import { plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
-import { equal, inexact, parseJson, pathText, type Json } from "../../lib/json";
+import { equal, INEXACT, inexact, parseJson, pathText, type Json } from "../../lib/json";
 import { complaints, type Invalid } from "../../lib/schemaform";
 import { flowOf, lineOf, lint, placeOf, startWith, within } from "../../lib/workflow";
 import { LazyGraph } from "./lazy";
@@ -22,7 +22,8 @@ export interface Editing {
   /** What was typed and not saved; null: nothing. */
   draft: string | null;
   onDraft: (text: string | null) => void;
-  changed: () => void;
+  /** changed says that a version was made. */
+  changed: (version: number) => void;
   warn: (warnings: string[]) => void;
 }
 
@@ -51,7 +52,7 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
   const own = useMemo<Invalid[]>(() => {
     if ("error" in read) return [{ path: "", message: "Not JSON: " + read.error }];
     const number = inexact(read.value);
-    if (number) return [{ path: pathText(["definition", ...number]), message: "a number that a browser cannot hold exactly: write it as a text" }];
+    if (number) return [{ path: pathText(["definition", ...number]), message: INEXACT }];
     return lint(read.value);
   }, [read]);
   // What the service said of this very text goes before what is found here.
@@ -70,10 +71,9 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
     void act.run(async (i) => {
       const r = await i.send<{ version: Version; warnings: string[] }>("POST", `/v1/workflows/${w.id}/versions`, { definition: value });
       onDraft(null);
-      dirtyForms.clear();
       announce(`Version ${r.version.version} is saved`);
       warn(r.warnings ?? []);
-      changed();
+      changed(r.version.version);
       setQuery({ version: String(r.version.version), compare: null, run: null, tab: "definition" }, false);
     });
   };
@@ -113,7 +113,7 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
               class="mono"
               wrap="off"
               spellcheck={false}
-              readOnly={!admin}
+              readOnly={!admin || act.busy}
               value={text}
               onKeyDown={indent}
               onInput={(e) => {

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
@@ -28,7 +29,7 @@ function List() {
   const [making, setMaking] = useState(false);
   const list = useList<WorkflowView>("workflows", {
     read: (cursor, s) => get<Page<WorkflowView>>("/v1/workflows", { limit: 100, cursor }, s),
-    one: (id, s) => get<{ workflow: WorkflowView }>("/v1/workflows/" + id, { limit: 1 }, s).then((r) => r.workflow, () => null),
+    one: (id, s) => get<{ workflow: WorkflowView }>("/v1/workflows/" + id, { limit: 1 }, s).then((r) => r.workflow).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data["kind"] === "workflow" && typeof h.data["id"] === "string" && h.data["id"],
   });
   const create = can("admin") ? (

@@ -1,11 +1,11 @@
 // One workflow: its graph and a run on it, the same as a table, its definition, versions and runs.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Select } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -15,7 +15,7 @@ import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty as dirtyForms, href, leave, query, setQuery } from "../../frame/router";
+import { choice, dirty as dirtyForms, href, leave, place, query, setQuery, type Mark } from "../../frame/router";
 import { diff, type Change } from "../../lib/diff";
 import { shortId, statusText } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
@@ -56,42 +56,113 @@ const agentName = (id: string): string => {
   return a ? (a.emoji ? a.emoji + " " : "") + a.name : shortId(id);
 };
 
+type Asking = { what: "publish"; version: number } | { what: "test"; version: number } | { what: "archive" } | null;
+
+/** The heading is the same while the workflow is read and after: it keeps the focus. */
 export function OneWorkflow({ id }: { id: string }) {
   const r = useResource<WorkflowView>(
     id,
     (s) => get<{ workflow: WorkflowView }>("/v1/workflows/" + id, { limit: 1 }, s).then((x) => x.workflow),
     (h) => h.event === "resource.changed" && h.data["id"] === id,
   );
+  const act = useAction();
+  const [asking, setAsking] = useAsking<Asking>(act, null);
+  // The newest version is the one that was newest when the page opened: what others save is offered, not put under the hand.
+  const pinned = useRef<number | null>(null);
+  const [saved, setSaved] = useState(0);
   const w = r.data.value;
   const error = r.error.value;
   if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
-  if (!w)
-    return (
-      <>
-        <Heading text="Workflows" />
-        {error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />}
-      </>
-    );
-  return <Loaded w={w} changed={() => void r.reload()} />;
+  if (w) pinned.current ??= w.latest_version;
+  const latest = Math.max(w?.latest_version ?? 0, saved);
+  const asked = whole("version");
+  const shown = (asked !== null && asked <= latest ? asked : pinned.current) || null;
+  const admin = can("admin");
+  return (
+    <>
+      <Heading
+        text={w ? visible(w.name) : "Workflows"}
+        actions={
+          w && (
+            <>
+              <Copy text={w.id} label="Copy ID" />
+              {latest > 0 && (
+                <button type="button" onClick={() => setAsking({ what: "test", version: latest })}>
+                  Test run
+                </button>
+              )}
+              {admin && shown !== null && shown !== w.published_version && (
+                <button type="button" class="primary" onClick={() => setAsking({ what: "publish", version: shown })}>
+                  Publish
+                </button>
+              )}
+              {admin && (
+                <button type="button" onClick={() => setAsking({ what: "archive" })}>
+                  Archive
+                </button>
+              )}
+            </>
+          )
+        }
+      />
+      {!w ? (
+        error ? (
+          <ErrorState problem={error} retry={() => void r.reload()} />
+        ) : (
+          <Loading />
+        )
+      ) : (
+        <Loaded
+          w={w}
+          shown={shown}
+          latest={latest}
+          pinned={pinned.current ?? 0}
+          act={act}
+          asking={asking}
+          setAsking={setAsking}
+          changed={(version) => {
+            if (version) {
+              pinned.current = version;
+              setSaved(version);
+            }
+            void r.reload();
+          }}
+        />
+      )}
+    </>
+  );
 }
 
-function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
+interface LoadedProps {
+  w: WorkflowView;
+  /** The version that is shown; null: there is none yet. */
+  shown: number | null;
+  latest: number;
+  /** The version that the bare address shows. */
+  pinned: number;
+  act: Act;
+  asking: Asking;
+  setAsking: (to: Asking) => void;
+  /** changed reads the workflow again; `version` was made here. */
+  changed: (version?: number) => void;
+}
+
+function Loaded({ w, shown, latest, pinned, act, asking, setAsking, changed }: LoadedProps) {
   const tab = choice<TabName>("tab", ["graph", "table", "definition", "versions", "runs"], "graph");
-  const shown = whole("version") ?? (w.latest_version || null);
   const path = `/v1/workflows/${w.id}`;
   const admin = can("admin");
   const name = visible(w.name);
   const [warnings, setWarnings] = useState<{ of: string; all: string[] } | null>(null);
   // What is typed stays while other tabs and versions are looked at.
   const [drafts, setDrafts] = useState<ReadonlyMap<number, string>>(new Map());
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (drafts.size === 0) return;
-    const mark = {};
+    const mark: Mark = { within: "workflows/" + w.id };
     dirtyForms.add(mark);
     return () => {
       dirtyForms.delete(mark);
     };
-  }, [drafts.size > 0]);
+  }, [drafts, place.value]);
   const editing = (version: number) => ({
     draft: drafts.get(version) ?? null,
     onDraft: (text: string | null) =>
@@ -104,53 +175,33 @@ function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
     warn: (all: string[]) => setWarnings({ of: "Saved", all }),
     changed,
   });
-  const act = useAction();
-  const [asking, setAsking] = useAsking<"" | "publish" | "archive" | "test">(act, "");
-  const publish = (): void => {
+  const publish = (version: number): void => {
     void act.run(async (i) => {
-      const r = await i.send<{ warnings: string[] }>("POST", `${path}/versions/${shown}/publish`);
+      const r = await i.send<{ warnings: string[] }>("POST", `${path}/versions/${version}/publish`);
       setWarnings({ of: "Published", all: r.warnings ?? [] });
-      setAsking("");
-      announce(`Version ${shown} is published`);
+      setAsking(null);
+      announce(`Version ${version} is published`);
       changed();
     });
   };
   const archive = (): void => {
     void act.run(async (i) => {
       await i.send("DELETE", path);
-      setAsking("");
+      setAsking(null);
       leave(href("workflows"));
     });
   };
   return (
     <>
-      <Heading
-        text={name}
-        actions={
-          <>
-            <Copy text={w.id} label="Copy ID" />
-            {w.latest_version > 0 && (
-              <button type="button" onClick={() => setAsking("test")}>
-                Test run
-              </button>
-            )}
-            {admin && shown !== null && shown !== w.published_version && (
-              <button type="button" class="primary" onClick={() => setAsking("publish")}>
-                Publish
-              </button>
-            )}
-            {admin && (
-              <button type="button" onClick={() => setAsking("archive")}>
-                Archive
-              </button>
-            )}
-          </>
-        }
-      />
       <p class="dim">
         <a href={href("workflows")}>All workflows</a> / <code>{w.slug}</code> · {w.published_version === null ? "not published yet" : `version ${w.published_version} is published`}
       </p>
-      {asking === "" && <Failed act={act} />}
+      {asking === null && <Failed act={act} />}
+      {latest > pinned && (shown ?? 0) === pinned && (
+        <p role="status" class="alert info">
+          Version {latest} was saved meanwhile. <a href={hereWith({ version: String(latest) })}>{`Open version ${latest}`}</a>
+        </p>
+      )}
       {warnings && warnings.all.length > 0 && (
         <div role="status" class="alert warn">
           <strong>{warnings.of}, with warnings</strong>
@@ -186,18 +237,18 @@ function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
             </Empty>
           )
         ) : (
-          <OneVersion key={shown} w={w} version={shown} tab={tab} editing={editing(shown)} />
+          <OneVersion key={shown} w={w} version={shown} latest={latest} pinned={pinned} tab={tab} editing={editing(shown)} />
         )}
       </Tabs>
-      {asking === "test" && <TestRun w={w} onClose={() => setAsking("")} />}
-      {asking === "publish" && (
-        <Confirm title={`Publish version ${shown} of ${name}?`} action="Publish" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={publish}>
+      {asking?.what === "test" && <TestRun w={w} version={asking.version} latest={latest} pinned={pinned} onClose={() => setAsking(null)} />}
+      {asking?.what === "publish" && (
+        <Confirm title={`Publish version ${asking.version} of ${name}?`} action="Publish" danger={false} busy={act.busy} onClose={() => setAsking(null)} onConfirm={() => publish(asking.version)}>
           <p>New runs use it; running ones keep theirs.</p>
           <Failed act={act} />
         </Confirm>
       )}
-      {asking === "archive" && (
-        <Confirm title={`Archive ${name}?`} action="Archive" typed={w.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={archive}>
+      {asking?.what === "archive" && (
+        <Confirm title={`Archive ${name}?`} action="Archive" busy={act.busy} onClose={() => setAsking(null)} onConfirm={archive}>
           <p>It takes no new runs and leaves the list; its triggers are paused. Its runs go on and stay.</p>
           <Failed act={act} />
         </Confirm>
@@ -206,9 +257,19 @@ function Loaded({ w, changed }: { w: WorkflowView; changed: () => void }) {
   );
 }
 
-function OneVersion({ w, version, tab, editing }: { w: WorkflowView; version: number; tab: "graph" | "table" | "definition"; editing: Editing }) {
+interface VersionProps {
+  w: WorkflowView;
+  version: number;
+  latest: number;
+  pinned: number;
+  tab: "graph" | "table" | "definition";
+  editing: Editing;
+}
+
+function OneVersion({ w, version, latest, pinned, tab, editing }: VersionProps) {
   const r = useResource<Version>(w.id + version, (s) => get<Version>(`/v1/workflows/${w.id}/versions/${version}`, undefined, s), (h) => h.event === "resource.changed" && h.data["id"] === w.id);
-  const against = whole("compare");
+  const compared = whole("compare");
+  const against = compared !== null && compared <= latest ? compared : null;
   const v = r.data.value;
   const error = r.error.value;
   // A version never changes: what is read again of it is its status only.
@@ -220,14 +281,14 @@ function OneVersion({ w, version, tab, editing }: { w: WorkflowView; version: nu
   const onRun = useOnRun(run, flow.nodes);
   if (error && error.status === 404) return <p role="alert">{`There is no version ${version}.`}</p>;
   if (!v) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />;
-  const numbers = Array.from({ length: Math.min(w.latest_version, 200) }, (_, i) => w.latest_version - i);
+  const numbers = Array.from({ length: Math.min(latest, 200) }, (_, i) => latest - i);
   return (
     <>
       <div class="filters">
         <Select
           label="Version"
           value={String(version)}
-          onChange={(x) => setQuery({ version: Number(x) === w.latest_version ? null : x, compare: null })}
+          onChange={(x) => setQuery({ version: Number(x) === latest && latest === pinned ? null : x, compare: null })}
           choices={(numbers.includes(version) ? numbers : [...numbers, version]).map((n) => ({ value: String(n), label: n === w.published_version ? `${n}, published` : String(n) }))}
         />
         <Select

@@ -1,0 +1,158 @@
+package consolecheck
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/playwright-community/playwright-go"
+)
+
+// Section 4: nothing moves under the hand. Somebody else saves a version while this one is looked at.
+func TestAWorkflowStaysWhenOthersSave(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	id := shared.workflow(t, "Complaints", complaints(agent))
+	save := func() {
+		t.Helper()
+		shared.call(t, "POST", "/v1/workflows/"+id+"/versions", object{"definition": complaints(agent)}, nil)
+	}
+	v := visit(t, shared, look{})
+	p := v.signedIn(shared.person(t, "admin"), "/console/workflows")
+	// The heading has the focus after a navigation, also once the workflow is read.
+	click(t, p.byRole("table", "Workflows").Locator(`[data-id="`+id+`"]`).GetByRole("link"))
+	p.heading("Complaints")
+	must(t, expect.Locator(p.Locator("h1")).ToBeFocused())
+	p.goTo("/console/workflows/" + id + "?version=99&tab=definition")
+	box := p.box("Definition")
+	typed := `{"nodes": [], "edges": []}`
+	must(t, box.Fill(typed))
+	click(t, p.button("Publish"))
+	visible(t, p.alertdialog("Publish version 1 of Complaints?"))
+	save()
+	visible(t, p.GetByText("Version 2 was saved meanwhile."))
+	visible(t, p.alertdialog("Publish version 1 of Complaints?"))
+	p.press("Escape")
+	must(t, expect.Locator(box).ToHaveValue(typed))
+
+	// What is typed for a test run stays as well, and is not lost without a question.
+	click(t, p.button("Test run"))
+	dialog := p.dialog("Test run")
+	must(t, field(dialog, "Input").Fill(`{"text": "mine", "amount": 9007199254740993}`))
+	click(t, within(dialog, "button", "Start"))
+	contains(t, dialog, "amount: a number that a browser cannot hold exactly")
+	save()
+	contains(t, dialog, "version 3")
+	must(t, expect.Locator(field(dialog, "Input")).ToHaveValue(`{"text": "mine", "amount": 9007199254740993}`))
+	p.press("Escape")
+	click(t, within(p.alertdialog("Discard what you typed?"), "button", "Discard"))
+
+	// Links within the page lose nothing and do not ask; leaving it does, also after a version was saved.
+	click(t, p.GetByRole("link", playwright.PageGetByRoleOptions{Name: "Open version 3"}))
+	hasURL(t, p, `version=3`)
+	click(t, p.byRole("tab", "Versions"))
+	click(t, p.byRole("table", "Versions").GetByRole("link", named0("Version 2")))
+	hasURL(t, p, `version=2`)
+	gone(t, p.GetByRole("alertdialog"))
+	pick(t, p.Locator("main").GetByLabel("Version", playwright.LocatorGetByLabelOptions{Exact: playwright.Bool(true)}), "1")
+	click(t, p.byRole("tab", "Definition"))
+	must(t, expect.Locator(box).ToHaveValue(typed))
+	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Runs")))
+	click(t, within(p.alertdialog("Leave without saving?"), "button", "Cancel"))
+	must(t, expect.Locator(box).ToHaveValue(typed))
+}
+
+// Section 5: an edit sends what was changed and nothing else; changing a tab keeps the focus.
+func TestToolFormsKeepWhatOthersChange(t *testing.T) {
+	t.Parallel()
+	n := numbered.Add(1)
+	var server struct{ ID, Name, Endpoint string }
+	shared.call(t, "POST", "/v1/mcp-servers", object{"name": fmt.Sprintf("Edited %d", n), "slug": fmt.Sprintf("edited-%d", n), "transport": "http", "endpoint": nowhere(t), "auth_kind": "none"}, &server)
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/tools?open="+server.ID)
+	region := p.byRole("region", server.Name)
+	click(t, region.GetByRole("button", named0("Edit")))
+	dialog := p.dialog("Edit server")
+	must(t, field(dialog, "Name").Fill(server.Name+" here"))
+	shared.call(t, "PATCH", "/v1/mcp-servers/"+server.ID, object{"meta": object{"by": "somebody else"}}, nil)
+	contains(t, region, "somebody else")
+	click(t, within(dialog, "button", "Save"))
+	gone(t, dialog)
+	var now struct {
+		Name string
+		Meta map[string]string
+	}
+	shared.call(t, "GET", "/v1/mcp-servers/"+server.ID, nil, &now)
+	if now.Name != server.Name+" here" || now.Meta["by"] != "somebody else" {
+		t.Errorf("after both edits: %+v", now)
+	}
+	must(t, p.byRole("tab", "Servers").Focus())
+	p.press("ArrowRight")
+	visible(t, p.button("New connection"))
+	must(t, expect.Locator(p.byRole("tab", "Connections")).ToBeFocused())
+	p.press("ArrowRight")
+	visible(t, p.button("New grant"))
+	must(t, expect.Locator(p.byRole("tab", "Access")).ToBeFocused())
+}
+
+// Section 2: a double click is one change; an edit of a trigger leaves its other fields, and numbers that a browser rounds.
+func TestATriggerIsFiredOnceAndEdited(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	made := shared.trigger(t, agent, object{"name": "Nightly", "kind": "schedule", "schedule": object{"cron": "0 3 * * *"}, "input": json.RawMessage(`{"text":"hi","account":9007199254740993}`)})
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/triggers/"+made.ID)
+	must(t, p.button("Fire now").Click(playwright.LocatorClickOptions{ClickCount: playwright.Int(2), Delay: playwright.Float(150)}))
+	contains(t, p.Locator("main p[role=status]"), "started.")
+	click(t, p.button("Edit"))
+	dialog := p.dialog("Edit trigger")
+	must(t, field(dialog, "Name").Fill("Nightly, mine"))
+	shared.call(t, "PATCH", "/v1/triggers/"+made.ID, object{"schedule": object{"cron": "0 4 * * *"}}, nil)
+	click(t, within(dialog, "button", "Save"))
+	gone(t, dialog)
+	var now struct {
+		Name     string
+		Schedule struct{ Cron string }
+		Input    struct{ Account json.Number }
+	}
+	shared.call(t, "GET", "/v1/triggers/"+made.ID, nil, &now)
+	if now.Name != "Nightly, mine" || now.Schedule.Cron != "0 4 * * *" || now.Input.Account != "9007199254740993" {
+		t.Errorf("after both edits: %+v", now)
+	}
+	click(t, p.button("Edit"))
+	must(t, field(dialog, "Input").Fill(`{"account": 12345678901234567890}`))
+	click(t, within(dialog, "button", "Save"))
+	contains(t, dialog, "account: a number that a browser cannot hold exactly")
+	if n := v.called("POST /v1/triggers/" + made.ID + "/fire"); n != 1 {
+		t.Errorf("a double click fired %d times", n)
+	}
+}
+
+// Section 5, secrets: going Back does not lose the value without a question.
+func TestAPIKeysAreNotLostByGoingBack(t *testing.T) {
+	t.Parallel()
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/")
+	p.press("g", "h")
+	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Settings")))
+	p.heading("Settings")
+	click(t, p.button("New API key").First())
+	dialog := p.dialog("New API key")
+	must(t, field(dialog, "Name").Fill(fmt.Sprintf("back end %d", numbered.Add(1))))
+	click(t, within(dialog, "button", "Create"))
+	once := p.dialog("Shown once")
+	visible(t, once)
+	_, err := p.Evaluate("history.back()")
+	must(t, err)
+	ask := p.alertdialog("Leave without saving?")
+	contains(t, ask, "The value is not shown again")
+	click(t, within(ask, "button", "Cancel"))
+	visible(t, once)
+	click(t, within(once, "button", "I have stored it"))
+	gone(t, once)
+	p.heading("Settings")
+	_, err = p.Evaluate("history.back()")
+	must(t, err)
+	p.heading("Home")
+	gone(t, p.GetByRole("alertdialog"))
+}
