@@ -59,10 +59,10 @@ function List() {
       {making && (
         <New
           onClose={() => setMaking(false)}
-          onMade={(s) => {
+          onMade={({ secret: s, ...made }) => {
             setMaking(false);
             setSecret(s);
-            list.touch();
+            list.add(made);
           }}
         />
       )}
@@ -75,7 +75,7 @@ function List() {
   );
 }
 
-function New({ onClose, onMade }: { onClose: () => void; onMade: (secret: string) => void }) {
+function New({ onClose, onMade }: { onClose: () => void; onMade: (made: WebhookView & { secret: string }) => void }) {
   const [url, setUrl] = useState("");
   const [description, setDescription] = useState("");
   const [all, setAll] = useState(true);
@@ -86,8 +86,8 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (secret: string
   const send = (e: Event): void => {
     e.preventDefault();
     void act.run(async (i) => {
-      const made = await i.send<{ secret: string }>("POST", "/v1/webhooks", { url: url.trim(), events: all ? ["*"] : [...chosen], ...(description.trim() ? { description: description.trim() } : {}) });
-      onMade(made.secret);
+      const made = await i.send<WebhookView & { secret: string }>("POST", "/v1/webhooks", { url: url.trim(), events: all ? ["*"] : [...chosen], ...(description.trim() ? { description: description.trim() } : {}) });
+      onMade(made);
     });
   };
   return (
