@@ -80,7 +80,7 @@ func TestWebhooks(t *testing.T) {
 	click(t, row.GetByRole("link"))
 	hasURL(t, p, `/console/webhooks/[0-9a-f-]+$`)
 
-	click(t, p.button("Send test"))
+	click(t, p.button("Send test").First())
 	one := p.Locator("section.delivery")
 	contains(t, one, "succeeded")
 	must(t, expect.Locator(one.GetByRole("list", named0("Attempts")).Locator("li")).ToHaveCount(1))
@@ -102,6 +102,7 @@ func TestWebhooks(t *testing.T) {
 	agent, _ := shared.policed(t)
 	shared.reaches(t, shared.run(t, agent, "/say done"), "succeeded")
 	failing := p.byRole("table", "Deliveries").Locator("tr", playwright.LocatorLocatorOptions{HasText: "run.completed"})
+	click(t, p.button("Show 1 new")) // what is new waits until it is asked for
 	contains(t, failing.First(), "pending")
 	contains(t, failing.First(), "500")
 	pick(t, p.Locator("main").GetByLabel("Status"), "failed")
