@@ -29,12 +29,32 @@ import (
 // before its answer is held open.
 func TestCutTunnelGetsNoSecondRequest(t *testing.T) {
 	t.Parallel()
+	t.Run("closed", func(t *testing.T) {
+		cutTunnel(t, func(c net.Conn) { c.Close() })
+	})
+	// The alert arrives before the end of the connection, or without one.
+	t.Run("alert", func(t *testing.T) {
+		cutTunnel(t, func(c net.Conn) {
+			t.Cleanup(func() { c.Close() })
+			_ = c.(*tls.Conn).CloseWrite()
+		})
+	})
+	t.Run("reset", func(t *testing.T) {
+		cutTunnel(t, func(c net.Conn) {
+			raw := c.(*tls.Conn).NetConn()
+			_ = raw.(*net.TCPConn).SetLinger(0)
+			raw.Close()
+		})
+	})
+}
+
+func cutTunnel(t *testing.T, cut func(net.Conn)) {
 	var posts atomic.Int64
 	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			posts.Add(1)
 			if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
-				c.Close()
+				cut(c)
 			}
 			return
 		}

@@ -261,14 +261,28 @@ func (t *tunnel) mark(asked bool) {
 	t.mu.Unlock()
 }
 
+// unanswered reports whether Chromium waits for an answer: it has sent what may be a request, and neither it nor
+// we have closed the connection.
+func (t *tunnel) unanswered() bool {
+	select {
+	case <-t.left:
+		return false
+	default:
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.asked && !t.ending
+}
+
 // records reads the framing of what one side sends in a tunnel, to tell requests and answers from what
 // TLS and HTTP/2 send besides: handshakes, alerts, acknowledgements, windows.
 type records struct {
 	begun bool
 	plain bool // it is not TLS
 	head  []byte
-	skip  int // bytes of the current record that are to come
-	data  int // bytes of records of application data
+	skip  int  // bytes of the current record that are to come
+	data  int  // bytes of records of application data
+	ended bool // a record was an alert, with which TLS ends
 }
 
 // mostHandshake is the length of what Chromium sends as application data before a request: the end of
@@ -285,6 +299,10 @@ func (r *records) request(b []byte) bool {
 // leastAnswer is the length of a TLS record from which on it may be the head of an answer. A head
 // with a date is longer; a close_notify has 19 bytes, frames of HTTP/2 without headers have 26 to 34.
 const leastAnswer = 64
+
+// lengthOfAlert is the length of the record of an alert in TLS 1.3: two bytes, the type and the tag. No other
+// message of HTTP or TLS is as short.
+const lengthOfAlert = 2 + 1 + 16
 
 // answer reports whether the next bytes hold a record that may be an answer.
 func (r *records) answer(b []byte) bool {
@@ -305,8 +323,12 @@ func (r *records) answer(b []byte) bool {
 		r.head, b = append(r.head, b[:n]...), b[n:]
 		if len(r.head) == 5 {
 			r.skip = int(r.head[3])<<8 | int(r.head[4])
-			if r.head[0] == 23 { // application data
+			switch r.head[0] {
+			case 21: // an alert of TLS 1.2
+				r.ended = true
+			case 23: // application data; TLS 1.3 sends alerts as such
 				r.data += r.skip
+				r.ended = r.ended || r.skip == lengthOfAlert
 				found = found || r.skip >= leastAnswer
 			}
 			r.head = r.head[:0]
@@ -359,6 +381,7 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 					t.mark(true)
 				}
 				if _, err := site.Write(buf[:n]); err != nil {
+					_, _ = io.Copy(io.Discard, rw) // the site has left, Chromium has not
 					return
 				}
 			}
@@ -378,6 +401,11 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 			if records.answer(buf[:n]) {
 				t.mark(false)
 			}
+			// An alert tells Chromium of the cut as the end of the connection does.
+			if records.ended && t.unanswered() && p.freeze() {
+				<-p.ctx.Done()
+				break
+			}
 			if !p.receive(n) {
 				break
 			}
@@ -386,15 +414,7 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if err != nil {
-			t.mu.Lock()
-			asked := t.asked && !t.ending
-			t.mu.Unlock()
-			select {
-			case <-t.left: // Chromium closed first
-				asked = false
-			default:
-			}
-			if asked && p.freeze() {
+			if t.unanswered() && p.freeze() {
 				<-p.ctx.Done() // no answer, and no end of which Chromium could make a second request
 			}
 			break

@@ -41,3 +41,35 @@ func TestAHandshakeIsNoRequest(t *testing.T) {
 		}
 	}
 }
+
+// What a site sends while a request waits: an answer, an alert, or neither.
+func TestAnAlertIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	const handshake, alert, data = 22, 21, 23
+	for _, row := range []struct {
+		name          string
+		sent          []byte
+		answer, ended bool
+	}{
+		{"the head of an answer", record(data, 140), true, false},
+		{"an alert of TLS 1.3", record(data, 19), false, true},
+		{"an alert of TLS 1.2", record(alert, 26), false, true},
+		{"a changed key", record(data, 22), false, false},
+		{"an acknowledgement of HTTP/2", record(data, 26), false, false},
+		{"an answer and an alert", append(record(data, 140), record(data, 19)...), true, true},
+	} {
+		for _, piece := range []int{1, 7, 1 << 20} {
+			r := records{}
+			r.answer(record(handshake, 90))
+			answer := false
+			for b := row.sent; len(b) > 0; {
+				n := min(piece, len(b))
+				answer = r.answer(b[:n]) || answer
+				b = b[n:]
+			}
+			if answer != row.answer || r.ended != row.ended {
+				t.Errorf("%s, in pieces of %d: answer %v, ended %v", row.name, piece, answer, r.ended)
+			}
+		}
+	}
+}
