@@ -95,3 +95,17 @@ export function Check({ label, checked, onChange, hint, error }: { label: string
     </div>
   );
 }
+
+/** FormActions ends a form in a dialog: Cancel, and the button that sends it. */
+export function FormActions({ onClose, action, disabled }: { onClose: () => void; action: string; disabled: boolean }) {
+  return (
+    <div class="actions">
+      <button type="button" onClick={onClose}>
+        Cancel
+      </button>
+      <button type="submit" class="primary" disabled={disabled}>
+        {action}
+      </button>
+    </div>
+  );
+}

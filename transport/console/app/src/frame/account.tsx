@@ -6,7 +6,7 @@ import { singleKeys, theme, times } from "../client/prefs";
 import { logout, me } from "../client/session";
 import { Failed, useAction } from "../controls/action";
 import { Dialog } from "../controls/dialog";
-import { Check, TextField } from "../controls/form";
+import { Check, FormActions, TextField } from "../controls/form";
 import { Icon, type IconNode } from "../controls/icon";
 import { announce } from "./announce";
 import { dirty } from "./router";
@@ -160,14 +160,7 @@ function Password({ onClose }: { onClose: () => void }) {
         <Failed act={act} hide={Object.keys(fields).length > 0} />
         <TextField label="Current password" type="password" autocomplete="current-password" value={current} onInput={setCurrent} error={fields.current} required />
         <TextField label="New password" type="password" autocomplete="new-password" value={fresh} onInput={setFresh} error={fields.new} hint="12 to 200 characters" required />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Change password
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Change password" disabled={act.busy} />
       </form>
     </Dialog>
   );

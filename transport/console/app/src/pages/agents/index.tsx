@@ -7,7 +7,7 @@ import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
+import { FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Time } from "../../controls/text";
@@ -87,14 +87,7 @@ function New({ onClose }: { onClose: () => void }) {
         <TextField label="Provider" value={f.provider} onInput={set("provider")} error={fields["manifest.model.provider"]} required hint="simulated, openai, anthropic, or the slug of a model provider" />
         <TextField label="Model" value={f.model} onInput={set("model")} error={fields["manifest.model.name"]} required />
         <TextField label="Instructions" rows={6} value={f.instructions} onInput={set("instructions")} error={fields["manifest.instructions"]} />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy} />
       </form>
     </Dialog>
   );

@@ -7,19 +7,19 @@ import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { TextField } from "../../controls/form";
 import { SchemaForm } from "../../controls/schemaform";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
-import { Copy, Status, Stranger, Time } from "../../controls/text";
+import { Copy, Stranger } from "../../controls/text";
+import { against, Compare, useDrafts, VersionBar, VersionList, versionIn, Warned, type Versioned } from "../../controls/versions";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty as dirtyForms, href, leave, place, query, setQuery, type Mark } from "../../frame/router";
+import { choice, href, leave, setQuery } from "../../frame/router";
 import { useResource } from "../../live/resource";
-import { diff, type Change } from "../../lib/diff";
 import { visible } from "../../lib/hostile";
-import { equal, parseJson, pathText, type Json } from "../../lib/json";
+import { equal, parseJson, type Json } from "../../lib/json";
 import { complaints, draftOf, formOf, valueOf, type Draft, type Field, type Invalid } from "../../lib/schemaform";
 
 export interface AgentView {
@@ -33,12 +33,8 @@ export interface AgentView {
   updated_at: string;
 }
 
-interface Version {
-  version: number;
-  status: "draft" | "published" | "superseded";
+interface Version extends Versioned {
   manifest: Json;
-  created_at: string;
-  published_at: string | null;
 }
 
 interface CallableTool {
@@ -54,11 +50,6 @@ const TABS = [
   { id: "tools", name: "Tools" },
 ] as const;
 type TabName = (typeof TABS)[number]["id"];
-
-const whole = (name: string): number | null => {
-  const v = query.value.get(name) ?? "";
-  return /^[1-9]\d{0,8}$/.test(v) ? Number(v) : null;
-};
 
 type Asking = { what: "publish"; version: number } | { what: "archive" } | null;
 
@@ -76,7 +67,7 @@ export function OneAgent({ id }: { id: string }) {
   if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
   if (a) pinned.current ??= a.latest_version;
   const latest = Math.max(a?.latest_version ?? 0, saved);
-  const asked = whole("version");
+  const asked = versionIn("version");
   const shown = (asked !== null && asked <= latest ? asked : pinned.current) || null;
   const admin = can("admin");
   return (
@@ -145,35 +136,18 @@ interface LoadedProps {
 
 function Loaded({ a, shown, latest, pinned, act, asking, setAsking, changed }: LoadedProps) {
   const tab = choice<TabName>("tab", ["manifest", "versions", "tools"], "manifest");
-  const compared = whole("compare");
-  const against = compared !== null && compared <= latest ? compared : null;
-  const [warnings, setWarnings] = useState<string[]>([]);
-  // What is typed stays while other tabs and versions are looked at.
-  const [drafts, setDrafts] = useState<ReadonlyMap<number, Kept>>(new Map());
-  useLayoutEffect(() => {
-    if (drafts.size === 0) return;
-    const mark: Mark = { within: "agents/" + a.id };
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [drafts, place.value]);
+  const [warnings, setWarnings] = useState<{ of: string; all: string[] }>({ of: "", all: [] });
+  const drafts = useDrafts<Kept>("agents/" + a.id);
   const keeping = (version: number): Keeping => ({
-    kept: drafts.get(version),
-    onKeep: (kept) =>
-      setDrafts((was) => {
-        if (!kept && !was.has(version)) return was;
-        const next = new Map(was);
-        if (kept) next.set(version, kept);
-        else next.delete(version);
-        return next;
-      }),
+    kept: drafts.of(version) ?? undefined,
+    onKeep: (kept) => drafts.keep(version, kept),
+    warn: (all) => setWarnings({ of: "Saved", all }),
   });
   const path = `/v1/agents/${a.id}`;
   const publish = (version: number): void => {
     void act.run(async (i) => {
       const r = await i.send<{ warnings?: string[] }>("POST", `${path}/versions/${version}/publish`);
-      setWarnings(r.warnings ?? []);
+      setWarnings({ of: "Published", all: r.warnings ?? [] });
       setAsking(null);
       announce(`Version ${version} is published`);
       changed();
@@ -205,22 +179,18 @@ function Loaded({ a, shown, latest, pinned, act, asking, setAsking, changed }: L
           Version {latest} was saved meanwhile. <a href={href("agents/" + a.id, { tab: tab === "manifest" ? null : tab, version: String(latest) })}>{`Open version ${latest}`}</a>
         </p>
       )}
-      {warnings.length > 0 && (
-        <div role="status" class="alert warn">
-          <strong>Published, with warnings</strong>
-          <ul>
-            {warnings.map((w, i) => (
-              <li key={i}>
-                <Stranger text={w} line />
-              </li>
-            ))}
-          </ul>
-        </div>
-      )}
+      <Warned done={warnings.of} warnings={warnings.all} />
       <Tabs label="Parts of the agent" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "manifest" ? null : t })}>
         {tab === "manifest" &&
-          (shown === null ? <Manifest key="new" a={a} version={null} changed={changed} keeping={keeping(0)} /> : <OneVersion key={shown} a={a} version={shown} latest={latest} pinned={pinned} against={against} changed={changed} keeping={keeping(shown)} />)}
-        {tab === "versions" && <Versions a={a} />}
+          (shown === null ? <Manifest key="new" a={a} version={null} changed={changed} keeping={keeping(0)} /> : <OneVersion key={shown} a={a} version={shown} latest={latest} pinned={pinned} changed={changed} keeping={keeping(shown)} />)}
+        {tab === "versions" && (
+          <VersionList<Version>
+            at={"agents/" + a.id}
+            id={a.id}
+            read={(cursor, s) => get<Page<Version>>(`/v1/agents/${a.id}/versions`, { limit: 100, cursor }, s)}
+            none="The first draft is saved from the tab Manifest."
+          />
+        )}
         {tab === "tools" && <CallableTools a={a} />}
       </Tabs>
       {asking?.what === "publish" && (
@@ -244,86 +214,24 @@ interface VersionProps {
   version: number;
   latest: number;
   pinned: number;
-  against: number | null;
   changed: (version: number) => void;
   keeping: Keeping;
 }
 
-function OneVersion({ a, version, latest, pinned, against, changed, keeping }: VersionProps) {
-  const read = (v: number) => (s: AbortSignal) => get<Version>(`/v1/agents/${a.id}/versions/${v}`, undefined, s);
-  const r = useResource<Version>(a.id + version, read(version), (h) => h.event === "resource.changed" && h.data.id === a.id);
+function OneVersion({ a, version, latest, pinned, changed, keeping }: VersionProps) {
+  const read = (v: number, s: AbortSignal): Promise<Version> => get<Version>(`/v1/agents/${a.id}/versions/${v}`, undefined, s);
+  const r = useResource<Version>(a.id + version, (s) => read(version, s), (h) => h.event === "resource.changed" && h.data.id === a.id);
   const v = r.data.value;
   const error = r.error.value;
+  const from = against(latest);
   if (error && error.status === 404) return <p role="alert">{`There is no version ${version}.`}</p>;
   if (!v) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />;
-  const numbers = Array.from({ length: Math.min(latest, 200) }, (_, i) => latest - i);
   return (
     <>
-      <div class="filters">
-        <Select
-          label="Version"
-          value={String(version)}
-          onChange={(x) => setQuery({ version: Number(x) === latest && latest === pinned ? null : x, compare: null })}
-          choices={(numbers.includes(version) ? numbers : [...numbers, version]).map((n) => ({ value: String(n), label: n === a.published_version ? `${n}, published` : String(n) }))}
-        />
-        <Select
-          label="Compare with"
-          value={against === null ? "" : String(against)}
-          onChange={(x) => setQuery({ compare: x, version: String(version) })}
-          choices={[{ value: "", label: "Nothing" }, ...numbers.filter((n) => n !== version).map((n) => ({ value: String(n), label: String(n) }))]}
-        />
-        <Status of={v.status} />
-        <span class="dim">
-          made <Time at={v.created_at} />
-        </span>
-      </div>
-      {against !== null && against !== version && <Compare a={a} from={against} to={v} />}
+      <VersionBar of={v} latest={latest} pinned={pinned} published={a.published_version} />
+      {from !== null && from !== version && <Compare key={from} from={from} to={version} after={v.manifest} read={(s) => read(from, s).then((x) => x.manifest)} />}
       <Manifest a={a} version={v} changed={changed} keeping={keeping} />
     </>
-  );
-}
-
-function Compare({ a, from, to }: { a: AgentView; from: number; to: Version }) {
-  const r = useResource<Version>(a.id + from, (s) => get<Version>(`/v1/agents/${a.id}/versions/${from}`, undefined, s));
-  const error = r.error.value;
-  const changes: Change[] = useMemo(() => (r.data.value ? diff(r.data.value.manifest, to.manifest) : []), [r.data.value, to]);
-  const show = (v: Json | undefined): string => (v === undefined ? "" : typeof v === "string" ? v : JSON.stringify(v, null, 2));
-  return (
-    <section class="card compare" aria-label="Changes">
-      <h2>{`Changes from version ${from} to ${to.version}`}</h2>
-      {!r.data.value ? (
-        error ? (
-          <ErrorState problem={error} retry={() => void r.reload()} />
-        ) : (
-          <Loading rows={2} />
-        )
-      ) : changes.length === 0 ? (
-        <p>Nothing changed.</p>
-      ) : (
-        <div class="table-wrap">
-          <table class="table">
-            <thead>
-              <tr>
-                <th scope="col">Where</th>
-                <th scope="col">Before</th>
-                <th scope="col">After</th>
-              </tr>
-            </thead>
-            <tbody>
-              {changes.slice(0, 200).map((c, i) => (
-                <tr key={i}>
-                  <th scope="row">
-                    <code>{visible(pathText(c.path)) || "all"}</code>
-                  </th>
-                  <td>{c.kind === "added" ? <span class="dim">–</span> : <del><Stranger text={show(c.before)} chars={1500} /></del>}</td>
-                  <td>{c.kind === "removed" ? <span class="dim">–</span> : <ins><Stranger text={show(c.after)} chars={1500} /></ins>}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </section>
   );
 }
 
@@ -344,6 +252,7 @@ interface Kept {
 interface Keeping {
   kept: Kept | undefined;
   onKeep: (kept: Kept | null) => void;
+  warn: (warnings: string[]) => void;
 }
 
 function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Version | null; changed: (version: number) => void; keeping: Keeping }) {
@@ -385,8 +294,9 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
     if (read.value === undefined || read.invalid.length > 0) return;
     setSent(read.value);
     void act.run(async (i) => {
-      const r = await i.send<{ version: Version }>("POST", `/v1/agents/${a.id}/versions`, { manifest: read.value });
+      const r = await i.send<{ version: Version; warnings?: string[] }>("POST", `/v1/agents/${a.id}/versions`, { manifest: read.value });
       keeping.onKeep(null);
+      keeping.warn(r.warnings ?? []);
       announce(`Version ${r.version.version} is saved`);
       changed(r.version.version);
       setQuery({ version: String(r.version.version), compare: null }, false);
@@ -414,41 +324,6 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
         </div>
       )}
     </form>
-  );
-}
-
-function Versions({ a }: { a: AgentView }) {
-  const r = useResource<Page<Version>>(a.id + "versions", (s) => get<Page<Version>>(`/v1/agents/${a.id}/versions`, { limit: 100 }, s), (h) => h.event === "resource.changed" && h.data.id === a.id);
-  if (!r.data.value) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading />;
-  return (
-    <div class="table-wrap">
-      <table class="table" aria-label="Versions">
-        <thead>
-          <tr>
-            <th scope="col">Version</th>
-            <th scope="col">Status</th>
-            <th scope="col">Made</th>
-            <th scope="col">Published</th>
-          </tr>
-        </thead>
-        <tbody>
-          {r.data.value.items.map((v) => (
-            <tr key={v.version} data-id={String(v.version)}>
-              <td>
-                <a href={href("agents/" + a.id, { version: String(v.version), compare: v.version > 1 ? String(v.version - 1) : null })}>{`Version ${v.version}`}</a>
-              </td>
-              <td>
-                <Status of={v.status} />
-              </td>
-              <td>
-                <Time at={v.created_at} inside />
-              </td>
-              <td>{v.published_at ? <Time at={v.published_at} inside /> : "never"}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
   );
 }
 

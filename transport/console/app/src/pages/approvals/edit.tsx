@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Approval } from "../../client/types";
 import { Failed, useAction, type Act } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
+import { FormActions, TextField } from "../../controls/form";
 import { Hidden, SchemaForm } from "../../controls/schemaform";
 import { Tabs } from "../../controls/tabs";
 import { changeText, diff } from "../../lib/diff";
@@ -110,14 +110,7 @@ export function Edit({ a, onClose, decide }: Props) {
         )}
         <TextField label="Note" rows={2} value={note} onInput={setNote} hint="Optional. It stands in the ledger." />
         <Failed act={act} hide={refused.length > 0} />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || changes.length === 0 || read.invalid.length > 0}>
-            Approve with changes
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Approve with changes" disabled={act.busy || changes.length === 0 || read.invalid.length > 0} />
       </form>
     </Dialog>
   );

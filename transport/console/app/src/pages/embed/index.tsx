@@ -6,7 +6,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page, Schemas } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { Check, Select, TextField } from "../../controls/form";
+import { Check, FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
@@ -135,14 +135,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: Schemas[
         <TextField label="Allowed origins" rows={3} mono value={f.origins} onInput={(origins) => setF({ ...f, origins })} error={errorOf(fields, "allowed_origins")} hint="One per line: https://host[:port]. * allows every page, none allows nowhere." />
         <Check label="With identity secret" checked={f.secret} onChange={(secret) => setF({ ...f, secret })} hint="Your back end signs who a visitor is." error={fields["with_identity_secret"]} />
         {f.secret && <Check label="Identity required" checked={f.required} onChange={(required) => setF({ ...f, required })} hint="Visitors that nobody knows get no chat." error={fields["identity_required"]} />}
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || !agent}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy || !agent} />
       </form>
     </Dialog>
   );

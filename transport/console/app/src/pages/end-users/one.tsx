@@ -6,7 +6,7 @@ import { can } from "../../client/session";
 import type { Page, Schemas } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
+import { FormActions, TextField } from "../../controls/form";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Stranger, Time } from "../../controls/text";
 import { Tree } from "../../controls/tree";
@@ -172,14 +172,7 @@ function Edit({ u, onClose, onSaved }: { u: EndUser; onClose: () => void; onSave
         <TextField label="Tags" rows={3} value={d.tags} onInput={set("tags")} error={at("tags")} hint="One per line, for your own use." />
         <TextField label="Residency" value={d.residency} onInput={set("residency")} error={at("residency")} hint="A label only." />
         <TextField label="Other attributes" rows={5} mono value={d.rest} onInput={set("rest")} error={"error" in changes ? changes.error : at("attributes")} hint="The next identity token writes name, e-mail, groups and meta again." />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || !touched || "error" in changes}>
-            Save
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Save" disabled={act.busy || !touched || "error" in changes} />
       </form>
     </Dialog>
   );

@@ -7,7 +7,7 @@ import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
+import { FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Time } from "../../controls/text";
@@ -86,14 +86,7 @@ function New({ onClose }: { onClose: () => void }) {
         <TextField label="Name" value={name} onInput={setName} error={fields["name"]} required />
         <TextField label="Description" rows={3} value={description} onInput={setDescription} error={fields["description"]} hint="Models that choose a base to search read it too." />
         <EmbeddingFields draft={embedding} onChange={setEmbedding} fields={fields} />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy} />
       </form>
     </Dialog>
   );

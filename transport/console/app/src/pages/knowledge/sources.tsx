@@ -7,7 +7,7 @@ import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
@@ -330,14 +330,7 @@ function Edit({ base, old, onClose, onSaved }: { base: Base; old?: Source; onClo
             <TextField label="Timezone" value={timezone} onInput={setTimezone} error={fields["timezone"]} hint="such as Europe/Berlin" />
           </fieldset>
         )}
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || (!!old && !touched)}>
-            {old ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || (!!old && !touched)} />
       </form>
     </Dialog>
   );

@@ -6,7 +6,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page, Risk, Role } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Check, Field, Select, TextField } from "../../controls/form";
+import { Check, Field, FormActions, Select, TextField } from "../../controls/form";
 import { Listing, type Column } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { RiskMark, Status } from "../../controls/text";
@@ -346,14 +346,7 @@ function PolicyForm(p: { old?: Policy; first: Partial<Policy>; agents: readonly 
         <TextField label="SLA minutes" value={f.sla_minutes} onInput={set("sla_minutes")} error={fields["sla_minutes"] ?? bad} required hint={bad ? undefined : `The call waits ${minutesText(minutes)} at most.`} />
         <Check label="Enabled" checked={f.enabled} onChange={(enabled) => setF({ ...f, enabled })} />
         {old && <p class="dim">Open approvals stay as they are.</p>}
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || !!bad}>
-            {old ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || !!bad} />
       </form>
       {sure && (
         <Confirm title={`Disable ${visible(old?.name ?? "")}?`} action="Disable" onClose={() => setSure(false)} onConfirm={send}>

@@ -7,7 +7,7 @@ import { can, me, satisfies } from "../../client/session";
 import type { Page, Role, User } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Empty } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { Status, Time } from "../../controls/text";
@@ -151,14 +151,7 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (made: Key &
       >
         <Failed act={act} hide={"name" in fields} />
         <TextField label="Name" value={name} onInput={setName} error={fields["name"]} required hint="For people: what uses it." />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy} />
       </form>
     </Dialog>
   );
@@ -302,14 +295,7 @@ function NewUser({ onClose, onMade }: { onClose: () => void; onMade: (u: User) =
         <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required />
         <Select label="Role" value={f.role} onChange={(role) => setF({ ...f, role: role as Role })} choices={roles.map((r) => ({ value: r, label: r }))} error={fields["role"]} />
         <TextField label="Password" type="password" autocomplete="new-password" value={f.password} onInput={(password) => setF({ ...f, password })} error={fields["password"]} hint="Optional: 12 to 200 characters. Without one the person signs in by a link." />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy} />
       </form>
     </Dialog>
   );
@@ -349,14 +335,7 @@ function EditUser({ old, onClose, onSaved }: { old: User; onClose: () => void; o
         <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required={old.name !== ""} />
         <Select label="Role" value={f.role} onChange={(role) => setF({ ...f, role: role as Role })} choices={roles.map((r) => ({ value: r, label: r }))} error={fields["role"]} hint="It takes effect at once." />
         <TextField label="Password" type="password" autocomplete="new-password" value={f.password} onInput={(password) => setF({ ...f, password })} error={fields["password"]} hint="Empty keeps it. A new one has 12 to 200 characters and ends the person's sessions." />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Save
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Save" disabled={act.busy} />
       </form>
       {sure && (
         <Confirm title={`Change ${visible(old.email)}?`} action="Change" onClose={() => setSure(false)} onConfirm={send}>

@@ -6,7 +6,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Status, Stranger, Time } from "../../controls/text";
@@ -242,14 +242,7 @@ function ProviderForm(p: { old?: Provider; onClose: () => void; onSaved: (p: Pro
             Add a price
           </button>
         </fieldset>
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || !!prices.error}>
-            {old ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || !!prices.error} />
       </form>
       {sure && (
         <Confirm title={`Rotate the API key of ${visible(old?.slug ?? "")}?`} action="Rotate" onClose={() => setSure(false)} onConfirm={send}>

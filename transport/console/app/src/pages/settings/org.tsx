@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { User } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { announce } from "../../frame/announce";
 import { readAll, useAll, type All } from "../../live/all";
@@ -170,14 +170,7 @@ function NodeForm({ old, nodes, parent, onClose, onSaved }: { old?: OrgNode; nod
         <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => k === "name" || k === "parent_id")} />
         <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required />
         <Select label="Parent" value={f.parent_id} onChange={(parent_id) => setF({ ...f, parent_id })} choices={[{ value: "", label: "None (a top node)" }, ...places]} error={fields["parent_id"]} hint={old && f.parent_id !== (old.parent_id ?? "") ? "All nodes below it move along: their agents get the credentials, grants and managers of the new place." : undefined} />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            {old ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy} />
       </form>
     </Dialog>
   );

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Select } from "../../controls/form";
+import { FormActions, Select } from "../../controls/form";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { ShortId, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
@@ -144,14 +144,7 @@ function New({ skill: k, onClose, onMade }: { skill: Skill; onClose: () => void;
         )}
         <Select label="May" value={op} onChange={(v) => setOp(v as keyof typeof OPS)} choices={Object.entries(OPS).map(([value, label]) => ({ value, label }))} error={fields["ops"]} />
         <p class="dim">The agent's newest manifest gets the tools too. It is published as a new version at once.</p>
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || !chosen}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy || !chosen} />
       </form>
     </Dialog>
   );

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { Check, Select, TextField } from "../../controls/form";
+import { Check, FormActions, Select, TextField } from "../../controls/form";
 import { SchemaForm } from "../../controls/schemaform";
 import { Stranger } from "../../controls/text";
 import { announce } from "../../frame/announce";
@@ -58,14 +58,7 @@ export function BindDialog({ f, step, onClose }: { f: Follow; step: SkillStep; o
             choices={[{ value: "", label: "as the element tells" }, ...["string", "number", "integer", "date", ...(step.kind === "select" ? ["enum"] : [])].map((t) => ({ value: t, label: t }))]}
           />
         )}
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={f.waiting.value > 0}>
-            Save
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Save" disabled={f.waiting.value > 0} />
       </form>
     </Dialog>
   );
@@ -90,14 +83,7 @@ export function PickDialog({ f, deed, onClose }: { f: Follow; deed: Deed; onClos
         <TextField label="Name" value={name} onInput={setName} required hint="A letter, then letters, digits and _" />
         <Select label="What is read" value={attr} onChange={setAttr} choices={[{ value: "text", label: "its text" }, { value: "value", label: "the value of a field" }, { value: "href", label: "where a link leads" }]} />
         <Select label="Type" value={type} onChange={setType} choices={["string", "number", "integer"].map((t) => ({ value: t, label: t }))} />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={f.waiting.value > 0}>
-            Save
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Save" disabled={f.waiting.value > 0} />
       </form>
     </Dialog>
   );
@@ -213,14 +199,7 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
         )}
         {!of && <PolicyFields d={policy} onChange={setPolicy} fields={fields} commits={commits} />}
         <Check label="I own this site, or may automate it" checked={attested} onChange={setAttested} error={denied ?? fields["owner_attested"]} />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || !attested}>
-            {of ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={of ? "Save" : "Create"} disabled={act.busy || !attested} />
       </form>
     </Dialog>
   );

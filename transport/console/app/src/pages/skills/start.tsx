@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
+import { FormActions, TextField } from "../../controls/form";
 import { href, leave } from "../../frame/router";
 import { visible } from "../../lib/hostile";
 
@@ -29,14 +29,7 @@ export function StartRecorder({ title, url = "", of = "", onClose }: { title: st
         <Failed act={act} hide={!!fields["start_url"] || !!about} />
         {act.problem?.code === "IN_USE" && <p class="dim">A session that nobody uses ends after 15 minutes.</p>}
         <TextField label="Start URL" type="url" value={address} onInput={setAddress} error={fields["start_url"] ?? (about ? visible(about) : undefined)} required hint="Where the recording begins, such as the page with the form" />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            {act.busy ? "Opening" : "Record"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={act.busy ? "Opening" : "Record"} disabled={act.busy} />
       </form>
     </Dialog>
   );

@@ -6,7 +6,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
@@ -324,14 +324,7 @@ function ConnectionForm(p: { old?: Connection; servers: Server[] | undefined; no
         <TextField label={credential.label} type="password" autocomplete="new-password" value={secret} onInput={setSecret} error={refused} required={!old} hint={old ? (old.has_credential ? "Empty keeps the stored one. It is never shown." : "It has none now.") : "Stored encrypted, never shown again."} />
         <Select label="Org node" value={f.node_id} onChange={(node_id) => setF({ ...f, node_id })} choices={nodesOf(nodes, "All agents (tenant-wide)", f.node_id)} error={fields["node_id"]} hint="Agents on this node and below it use it." />
         <TextField label="Credential meta" rows={2} mono value={meta} onInput={setMeta} error={"error" in object ? object.error : fields["credential_meta"]} placeholder='{"account": "warehouse@example.com"}' hint="Optional: a JSON object, a label that is not secret." />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || "error" in object || (!old && !target)}>
-            {old ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || "error" in object || (!old && !target)} />
       </form>
       {sure && (
         <Confirm title={`Rotate the credential of ${visible(old?.name ?? "")}?`} action="Rotate" onClose={() => setSure(false)} onConfirm={send}>

@@ -7,7 +7,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
@@ -235,14 +235,7 @@ export function GrantForm(p: Around & { old?: Grant; first: Partial<Grant>; onCl
             hint="A pinned one is always used."
           />
         )}
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || (f.scope === "node" && !f.node_id) || (f.scope === "agent" && !f.agent_id) || (!old && f.source === "mcp" && !target)}>
-            {old ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || (f.scope === "node" && !f.node_id) || (f.scope === "agent" && !f.agent_id) || (!old && f.source === "mcp" && !target)} />
       </form>
     </Dialog>
   );

@@ -8,7 +8,7 @@ import type { Problem } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { Check, Select, TextField } from "../../controls/form";
+import { Check, FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
@@ -385,14 +385,7 @@ function ServerForm(p: { old?: Server; onClose: () => void; onSaved: (s: Server)
         <Select label="Auth kind" value={f.auth_kind} onChange={(k) => setF({ ...f, auth_kind: k as AuthKind })} choices={AUTH_KINDS.map((k) => ({ value: k, label: authText(k) }))} error={fields["auth_kind"]} hint={f.auth_kind === "none" ? "The server takes no credential." : "The credential itself belongs to a connection."} />
         {!old && <Check label="Enabled" checked={f.enabled} onChange={(enabled) => setF({ ...f, enabled })} />}
         <TextField label="Meta" rows={3} mono value={meta} onInput={setMeta} error={"error" in object ? object.error : fields["meta"]} hint="Optional: a JSON object, not secret." />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || "error" in object}>
-            {old ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || "error" in object} />
       </form>
     </Dialog>
   );

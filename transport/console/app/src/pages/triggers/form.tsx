@@ -5,7 +5,7 @@ import { times as timesSetting } from "../../client/prefs";
 import { Failed, useAction } from "../../controls/action";
 import { now } from "../../controls/clock";
 import { Dialog } from "../../controls/dialog";
-import { Check, Field, Select, TextField } from "../../controls/form";
+import { Check, Field, FormActions, Select, TextField } from "../../controls/form";
 import { ownZone, zones } from "../../lib/cron";
 import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
@@ -173,14 +173,7 @@ export function TriggerForm({ of, onClose, onDone }: Props) {
           hint={f.kind === "hook" ? "JSON, optional. The fields of a call's body go over it." : "JSON, optional. An agent reads its text."}
         />
         {!of && <Check label="Enabled" checked={f.enabled} onChange={(enabled) => set({ enabled })} />}
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            {of ? "Save" : "Create"}
-          </button>
-        </div>
+        <FormActions onClose={onClose} action={of ? "Save" : "Create"} disabled={act.busy} />
       </form>
     </Dialog>
   );

@@ -6,7 +6,7 @@ import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { now } from "../../controls/clock";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
+import { FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -274,14 +274,7 @@ function FireWith({ t, act, onFire, onClose }: { t: TriggerView; act: ReturnType
           hint="JSON. Its fields go over those of the trigger's input."
         />
         <Failed act={act} hide={!!act.problem?.fields["input"]} />
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Fire
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Fire" disabled={act.busy} />
       </form>
     </Dialog>
   );

@@ -6,7 +6,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog, ShownOnce } from "../../controls/dialog";
-import { Check, TextField } from "../../controls/form";
+import { Check, FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
@@ -118,14 +118,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: WebhookV
               ))}
           {fields["events"] && <small class="error">{fields["events"]}</small>}
         </fieldset>
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy} />
       </form>
     </Dialog>
   );

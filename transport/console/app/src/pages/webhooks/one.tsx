@@ -6,7 +6,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Duration, Status, Stranger, Time } from "../../controls/text";
@@ -192,14 +192,7 @@ export function OneWebhook({ id }: { id: string }) {
             <p>Deliveries that have failed since this time are sent again.</p>
             <TextField label="Since" type="datetime-local" value={since} onInput={setSince} required />
             <Failed act={act} />
-            <div class="actions">
-              <button type="button" onClick={() => setAsking("")}>
-                Cancel
-              </button>
-              <button type="submit" class="primary" disabled={act.busy}>
-                Recover
-              </button>
-            </div>
+            <FormActions onClose={() => setAsking("")} action="Recover" disabled={act.busy} />
           </form>
         </Dialog>
       )}

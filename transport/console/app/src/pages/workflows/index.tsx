@@ -7,7 +7,7 @@ import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Time } from "../../controls/text";
@@ -110,14 +110,7 @@ function New({ onClose }: { onClose: () => void }) {
             choices={known.length ? known.map((a) => ({ value: a.id, label: visible(a.name) + (a.published_version === null ? " (not published)" : "") })) : [{ value: "", label: agents.all.value ? "No agents yet" : "Loading" }]}
           />
         )}
-        <div class="actions">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={act.busy || (start !== "" && !agents.all.value)}>
-            Create
-          </button>
-        </div>
+        <FormActions onClose={onClose} action="Create" disabled={act.busy || (start !== "" && !agents.all.value)} />
       </form>
     </Dialog>
   );

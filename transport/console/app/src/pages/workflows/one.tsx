@@ -1,25 +1,24 @@
 // One workflow: its graph and a run on it, the same as a table, its definition, versions and runs.
 
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
-import { Select } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
+import { against, Compare, useDrafts, VersionBar, VersionList, versionIn, Warned } from "../../controls/versions";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, dirty as dirtyForms, href, leave, place, query, setQuery, type Mark } from "../../frame/router";
-import { diff, type Change } from "../../lib/diff";
+import { choice, href, leave, query, setQuery } from "../../frame/router";
 import { shortId, statusText } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
-import { pathText, type Json } from "../../lib/json";
+import type { Json } from "../../lib/json";
 import { advice, failedStep, type Run } from "../../lib/run";
 import { beforeOf, flowOf, saysOf, type Flow } from "../../lib/workflow";
 import { useList } from "../../live/list";
@@ -43,11 +42,6 @@ const TABS = [
 type TabName = (typeof TABS)[number]["id"];
 
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
-const whole = (name: string): number | null => {
-  const v = query.value.get(name) ?? "";
-  return /^[1-9]\d{0,8}$/.test(v) ? Number(v) : null;
-};
 
 /** agentName returns an agent's name, its short id where it is not known. */
 const agentName = (id: string): string => {
@@ -75,7 +69,7 @@ export function OneWorkflow({ id }: { id: string }) {
   if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
   if (w) pinned.current ??= w.latest_version;
   const latest = Math.max(w?.latest_version ?? 0, saved);
-  const asked = whole("version");
+  const asked = versionIn("version");
   const shown = (asked !== null && asked <= latest ? asked : pinned.current) || null;
   const admin = can("admin");
   return (
@@ -152,26 +146,11 @@ function Loaded({ w, shown, latest, pinned, act, asking, setAsking, changed }: L
   const path = `/v1/workflows/${w.id}`;
   const admin = can("admin");
   const name = visible(w.name);
-  const [warnings, setWarnings] = useState<{ of: string; all: string[] } | null>(null);
-  // What is typed stays while other tabs and versions are looked at.
-  const [drafts, setDrafts] = useState<ReadonlyMap<number, string>>(new Map());
-  useLayoutEffect(() => {
-    if (drafts.size === 0) return;
-    const mark: Mark = { within: "workflows/" + w.id };
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
-  }, [drafts, place.value]);
-  const editing = (version: number) => ({
-    draft: drafts.get(version) ?? null,
-    onDraft: (text: string | null) =>
-      setDrafts((was) => {
-        const next = new Map(was);
-        if (text === null) next.delete(version);
-        else next.set(version, text);
-        return next;
-      }),
+  const [warnings, setWarnings] = useState<{ of: string; all: string[] }>({ of: "", all: [] });
+  const drafts = useDrafts<string>("workflows/" + w.id);
+  const editing = (version: number): Editing => ({
+    draft: drafts.of(version),
+    onDraft: (text) => drafts.keep(version, text),
     warn: (all: string[]) => setWarnings({ of: "Saved", all }),
     changed,
   });
@@ -202,21 +181,18 @@ function Loaded({ w, shown, latest, pinned, act, asking, setAsking, changed }: L
           Version {latest} was saved meanwhile. <a href={hereWith({ version: String(latest) })}>{`Open version ${latest}`}</a>
         </p>
       )}
-      {warnings && warnings.all.length > 0 && (
-        <div role="status" class="alert warn">
-          <strong>{warnings.of}, with warnings</strong>
-          <ul>
-            {warnings.all.slice(0, 50).map((x, i) => (
-              <li key={i}>
-                <Stranger text={x} line />
-              </li>
-            ))}
-          </ul>
-        </div>
-      )}
+      <Warned done={warnings.of} warnings={warnings.all} />
       <Tabs label="Parts of the workflow" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "graph" ? null : t })}>
         {tab === "versions" ? (
-          <Versions w={w} />
+          (
+          <VersionList<Version>
+            at={"workflows/" + w.id}
+            id={w.id}
+            read={(cursor, s) => get<{ versions: Version[]; next_cursor: string | null }>("/v1/workflows/" + w.id, { limit: 20, cursor }, s).then((x) => ({ items: x.versions, next_cursor: x.next_cursor }))}
+            columns={[{ head: "Nodes", cell: (v) => String(flowOf(v.definition).nodes.length), num: true }]}
+            none="The first draft is saved from the tab Definition."
+          />
+        )
         ) : tab === "runs" ? (
           <Runs w={w} />
         ) : shown === null ? (
@@ -267,9 +243,9 @@ interface VersionProps {
 }
 
 function OneVersion({ w, version, latest, pinned, tab, editing }: VersionProps) {
-  const r = useResource<Version>(w.id + version, (s) => get<Version>(`/v1/workflows/${w.id}/versions/${version}`, undefined, s), (h) => h.event === "resource.changed" && h.data["id"] === w.id);
-  const compared = whole("compare");
-  const against = compared !== null && compared <= latest ? compared : null;
+  const read = (v: number, s: AbortSignal): Promise<Version> => get<Version>(`/v1/workflows/${w.id}/versions/${v}`, undefined, s);
+  const r = useResource<Version>(w.id + version, (s) => read(version, s), (h) => h.event === "resource.changed" && h.data["id"] === w.id);
+  const from = against(latest);
   const v = r.data.value;
   const error = r.error.value;
   // A version never changes: what is read again of it is its status only.
@@ -281,28 +257,10 @@ function OneVersion({ w, version, latest, pinned, tab, editing }: VersionProps) 
   const onRun = useOnRun(run, flow.nodes);
   if (error && error.status === 404) return <p role="alert">{`There is no version ${version}.`}</p>;
   if (!v) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />;
-  const numbers = Array.from({ length: Math.min(latest, 200) }, (_, i) => latest - i);
   return (
     <>
-      <div class="filters">
-        <Select
-          label="Version"
-          value={String(version)}
-          onChange={(x) => setQuery({ version: Number(x) === latest && latest === pinned ? null : x, compare: null })}
-          choices={(numbers.includes(version) ? numbers : [...numbers, version]).map((n) => ({ value: String(n), label: n === w.published_version ? `${n}, published` : String(n) }))}
-        />
-        <Select
-          label="Compare with"
-          value={against === null ? "" : String(against)}
-          onChange={(x) => setQuery({ compare: x, version: String(version) })}
-          choices={[{ value: "", label: "Nothing" }, ...numbers.filter((n) => n !== version).map((n) => ({ value: String(n), label: String(n) }))]}
-        />
-        <Status of={v.status} />
-        <span class="dim">
-          made <Time at={v.created_at} />
-        </span>
-      </div>
-      {against !== null && against !== version && <Compare key={against} w={w} from={against} to={v} />}
+      <VersionBar of={v} latest={latest} pinned={pinned} published={w.published_version} />
+      {from !== null && from !== version && <Compare key={from} from={from} to={version} after={v.definition} read={(s) => read(from, s).then((x) => x.definition)} />}
       {run && <RunBar w={w} id={run} on={onRun.on} error={onRun.error && <ErrorState problem={onRun.error} retry={onRun.reload} />} />}
       {tab === "definition" ? <Editor w={w} version={v} agentName={agentName} {...editing} /> : <Parts flow={flow} on={onRun.on && onRun.on.run.workflow_id === w.id ? onRun.on : null} table={tab === "table"} />}
     </>
@@ -455,79 +413,6 @@ function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun |
       {run.status === "waiting_approval" && waits.length === 0 && on.known && <p class="waits">It waits for a person whose role is above yours.</p>}
       {error}
     </section>
-  );
-}
-
-function Compare({ w, from, to }: { w: WorkflowView; from: number; to: Version }) {
-  const r = useResource<Version>(w.id + from, (s) => get<Version>(`/v1/workflows/${w.id}/versions/${from}`, undefined, s));
-  const error = r.error.value;
-  const changes: Change[] = useMemo(() => (r.data.value ? diff(r.data.value.definition, to.definition) : []), [r.data.value, to]);
-  const show = (v: Json | undefined): string => (v === undefined ? "" : typeof v === "string" ? v : JSON.stringify(v, null, 2));
-  return (
-    <section class="card compare" aria-label="Changes">
-      <h2>{`Changes from version ${from} to ${to.version}`}</h2>
-      {!r.data.value ? (
-        error ? (
-          <ErrorState problem={error} retry={() => void r.reload()} />
-        ) : (
-          <Loading rows={2} />
-        )
-      ) : changes.length === 0 ? (
-        <p>Nothing changed.</p>
-      ) : (
-        <div class="table-wrap">
-          <table class="table">
-            <thead>
-              <tr>
-                <th scope="col">Where</th>
-                <th scope="col">Before</th>
-                <th scope="col">After</th>
-              </tr>
-            </thead>
-            <tbody>
-              {changes.slice(0, 200).map((c, i) => (
-                <tr key={i}>
-                  <th scope="row">
-                    <code>{visible(pathText(c.path)) || "all"}</code>
-                  </th>
-                  <td>{c.kind === "added" ? <span class="dim">–</span> : <del><Stranger text={show(c.before)} chars={1500} /></del>}</td>
-                  <td>{c.kind === "removed" ? <span class="dim">–</span> : <ins><Stranger text={show(c.after)} chars={1500} /></ins>}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          {changes.length > 200 && <p class="dim">{`and ${changes.length - 200} more`}</p>}
-        </div>
-      )}
-    </section>
-  );
-}
-
-interface VersionRow extends Version {
-  id: string;
-}
-
-function Versions({ w }: { w: WorkflowView }) {
-  const list = useList<VersionRow>(w.id + " versions", {
-    read: (cursor, s) =>
-      get<{ versions: Version[]; next_cursor: string | null }>("/v1/workflows/" + w.id, { limit: 20, cursor }, s).then((x) => ({ items: x.versions.map((v) => ({ ...v, id: String(v.version) })), next_cursor: x.next_cursor ?? null })),
-    concerns: (h) => h.event === "resource.changed" && h.data["id"] === w.id,
-  });
-  return (
-    <Listing
-      name="Versions"
-      list={list}
-      href={(v) => href("workflows/" + w.id, { version: v.id, compare: v.version > 1 ? String(v.version - 1) : null })}
-      link={(v) => `Version ${v.version}`}
-      columns={[
-        { head: "Version", cell: () => null },
-        { head: "Status", cell: (v) => <Status of={v.status} /> },
-        { head: "Nodes", cell: (v) => String(flowOf(v.definition).nodes.length), num: true },
-        { head: "Made", cell: (v) => <Time at={v.created_at} inside /> },
-        { head: "Published", cell: (v) => (v.published_at ? <Time at={v.published_at} inside /> : "never") },
-      ]}
-      empty={<Empty title="No versions yet">The first draft is saved from the tab Definition.</Empty>}
-    />
   );
 }
 

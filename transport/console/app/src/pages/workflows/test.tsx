@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
+import { FormActions, TextField } from "../../controls/form";
 import { Loading } from "../../controls/states";
 import { announce } from "../../frame/announce";
 import { setQuery } from "../../frame/router";
@@ -93,14 +93,7 @@ function Form({ w, latest, pinned, definition, onDirty, onClose }: FormProps) {
       <TextField label="Input" rows={Math.min(12, Math.max(4, names.length + 3))} mono value={input} onInput={changed(setInput)} error={fields["input"]} hint={names.length > 0 ? "JSON. The definition reads " + names.slice(0, 12).join(", ") + "." : "JSON. The definition reads nothing of it."} />
       {variables && <TextField label="Variables" rows={4} mono value={values} onInput={changed(setValues)} error={fields["variables"]} hint="JSON. They go over those of the definition." />}
       <Failed act={act} hide={Object.keys(fields).length > 0} />
-      <div class="actions">
-        <button type="button" onClick={onClose}>
-          Cancel
-        </button>
-        <button type="submit" class="primary" disabled={act.busy}>
-          Start
-        </button>
-      </div>
+      <FormActions onClose={onClose} action="Start" disabled={act.busy} />
     </form>
   );
 }

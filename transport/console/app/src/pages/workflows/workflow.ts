@@ -1,5 +1,6 @@
 // A workflow and its versions as the service shows them.
 
+import type { Versioned } from "../../controls/versions";
 import type { Json } from "../../lib/json";
 
 export interface WorkflowView {
@@ -13,10 +14,6 @@ export interface WorkflowView {
   updated_at: string;
 }
 
-export interface Version {
-  version: number;
-  status: "draft" | "published" | "superseded";
+export interface Version extends Versioned {
   definition: Json;
-  created_at: string;
-  published_at: string | null;
 }
