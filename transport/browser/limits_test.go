@@ -102,7 +102,7 @@ func cutTunnel(t *testing.T, cut func(net.Conn)) {
 	}
 	posts.Store(0)
 	get()
-	p.fresh(t.Context())
+	p.fresh(t.Context(), nil)
 	get() // a page's own request makes a kept connection again, after the old ones were closed
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
