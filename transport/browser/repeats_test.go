@@ -210,9 +210,7 @@ func TestTheEndOfASessionRepeatsNothing(t *testing.T) {
 				s := newShop(t, serve, "a script", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 				p := s.before(t).(*session)
 				if !read {
-					e := *p.e
-					e.identity = nil
-					p.e = &e
+					p.e = &engine{home: p.e.home, browser: p.e.browser, dead: p.e.dead, gone: p.e.gone}
 				}
 				p.step = time.Second
 				if r := p.Commit(context.Background()); r.Event != skill.Lost {
