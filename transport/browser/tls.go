@@ -116,7 +116,7 @@ func (p *proxy) read(t *tunnel, from *bufio.Reader, address string) bool {
 		return false
 	}
 	site, err := p.secure(p.ctx, t.site, host)
-	if err != nil { // a bad certificate, or no HTTP/1.1: Chromium is to judge over a connection that nobody has used
+	if err != nil { // a bad certificate, or no HTTP/1.1: Chromium is to judge over an unused connection
 		again, err := p.dial(p.ctx, "tcp", address)
 		if err != nil {
 			return true

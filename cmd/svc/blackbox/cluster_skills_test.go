@@ -226,7 +226,7 @@ func TestClusterSkillDefects(t *testing.T) {
 				s.none(ctx, s.strays)
 				s.book.report(t)
 				s.book.notVoid(t, skillLaws...)
-				// A browser that nobody ends.
+				// A browser that outlives its node.
 				left := exec.Command("/bin/sh", "-c", "read x; : "+browsersOf(s.bed.nodes[0].node)+"x/")
 				if _, err := left.StdinPipe(); err != nil {
 					t.Fatal(err)
