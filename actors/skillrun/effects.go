@@ -123,7 +123,7 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 
 // unavailable is the report of a part for which there was no browser, or none that may be used.
 func unavailable() *skill.Report {
-	return &skill.Report{Event: skill.Fails, Fault: &skill.Fault{Code: skill.CodeStepFailed, Message: "This node has no browser."}}
+	return &skill.Report{Event: skill.Fails, Fault: &skill.Fault{Code: skill.CodeStepFailed, Message: "This node has no browser.", NoBrowser: true}}
 }
 
 // job returns the work of a run, or why the skill may not run. again marks the screenshots of a

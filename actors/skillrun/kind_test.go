@@ -121,6 +121,9 @@ func TestOutcomesInRows(t *testing.T) {
 			if got := w.text(`SELECT count(*) FROM usage_records WHERE run_id = $1`, run.run); got != "1" {
 				t.Errorf("%s usage records", got)
 			}
+			if got := w.text(`SELECT fault ->> 'no_browser' FROM browser_skill_runs WHERE id = $1`, run.id()) == "true"; got != strings.HasSuffix(name, "browser") {
+				t.Errorf("that there was no browser: %t", got)
+			}
 			if c.plan == &before && w.text(`SELECT precommit ->> 'url' FROM browser_skill_runs WHERE id = $1`, run.id()) == "" {
 				t.Error("no record of the page that was committed")
 			}

@@ -69,6 +69,9 @@ type Fault struct {
 	Field     string   `json:"field,omitempty"`
 	URL       string   `json:"url,omitempty"`
 	Message   string   `json:"message,omitempty" doc:"One sentence for people."`
+	// NoBrowser says that the node that was to perform the job has no browser, or none that may be
+	// used. Nothing was begun.
+	NoBrowser bool `json:"no_browser,omitempty"`
 }
 
 // Report is what a job, or a part of it, came to.

@@ -22,9 +22,19 @@
 //
 // # The commit
 //
-// Session.Commit sends one click. Chromium repeats a request whose kept connection is cut, so
-// the tunnels of the session are closed first, and one that is cut before it was answered is
-// held open without an answer: the site sees one request, and the report is Lost.
+// Session.Commit sends one click. Chromium sends a request again by itself: when a connection that
+// it has used before is cut before the head of the answer, after the status 408 on such a
+// connection, and after 421. So the tunnels of the session are closed before the click, and from
+// then on the proxy reads https too: it ends Chromium's TLS with a certificate that this Chromium
+// alone accepts, checks the site's, sends each request once, over a connection of its own, and
+// answers 502 whatever Chromium would repeat. A request that was lost in the commit is reported as
+// Lost, and nothing else of the session is sent. A session that ends closes its page before its
+// connections.
+//
+// A Chromium elsewhere accepts no such certificate, and one of a site may be bad or the site may
+// speak HTTP/2 alone: then the tunnel stays, and one that is cut before it was answered is held
+// open without an answer. What a page's own script sends twice, or a site asks for again by a
+// redirect, is theirs.
 //
 // # Limits
 //

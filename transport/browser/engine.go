@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,10 +34,11 @@ const launchTimeout = 30 * time.Second
 // engine is one driver with one Chromium. It never recovers: its end is the end of both, and the
 // next job starts another.
 type engine struct {
-	home    *home // nil: Chromium is elsewhere and so is not ours; the driver still is
-	browser playwright.Browser
-	dead    chan struct{} // closed when it ends
-	gone    chan struct{} // closed when no process of it is left
+	home     *home
+	identity *identity // what Chromium accepts from its proxies as any site; nil: it is elsewhere
+	browser  playwright.Browser
+	dead     chan struct{} // closed when it ends
+	gone     chan struct{} // closed when no process of it is left
 
 	once sync.Once
 	why  error // set before dead is closed
@@ -139,6 +141,12 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 		return nil, fmt.Errorf("prepare the directory of a browser: %w", err)
 	}
 	e := &engine{home: h, dead: make(chan struct{}), gone: make(chan struct{})}
+	if chromium != "" {
+		if e.identity, err = newIdentity(); err != nil {
+			h.remove()
+			return nil, fmt.Errorf("make the key of a browser's proxies: %w", err)
+		}
+	}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // the driver dies with the thread that starts it
@@ -196,7 +204,7 @@ func (b *Browser) connect(e *engine, pw *playwright.Playwright, sandboxed bool) 
 	} else {
 		e.browser, err = pw.Chromium.Launch(playwright.BrowserTypeLaunchOptions{
 			ExecutablePath: playwright.String(e.home.path + "/chromium"), Headless: playwright.Bool(len(b.cfg.Display) == 0), ChromiumSandbox: playwright.Bool(sandboxed),
-			Args: args, IgnoreDefaultArgs: []string{"--disable-popup-blocking"}, Timeout: ms(launchTimeout),
+			Args: append(slices.Clip(args), "--ignore-certificate-errors-spki-list="+e.identity.pin), IgnoreDefaultArgs: []string{"--disable-popup-blocking"}, Timeout: ms(launchTimeout),
 			HandleSIGHUP: playwright.Bool(false), HandleSIGINT: playwright.Bool(false), HandleSIGTERM: playwright.Bool(false),
 			// What belongs to no session goes to a port without a listener.
 			Proxy: &playwright.Proxy{Server: "http://127.0.0.1:9", Bypass: playwright.String("<-loopback>")},

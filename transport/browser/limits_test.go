@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,7 +103,7 @@ func cutTunnel(t *testing.T, cut func(net.Conn)) {
 	}
 	posts.Store(0)
 	get()
-	p.fresh(t.Context())
+	p.fresh(t.Context(), nil)
 	get() // a page's own request makes a kept connection again, after the old ones were closed
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -316,9 +317,11 @@ func TestNumbersOfPages(t *testing.T) {
 
 // BenchmarkOverPlain compares the executor with plain calls of Playwright for the same site and
 // steps.
+// BenchmarkOverPlain performs the same steps by the executor and by a plain script in turn, and reports the medians of
+// both.
 func BenchmarkOverPlain(b *testing.B) {
 	br, w := shared.get(b), newWorld(b)
-	run := func(b *testing.B) {
+	executor := func() {
 		s, r, err := br.Prepare(b.Context(), w.job(b, cancelOrder, values))
 		if err != nil || s == nil {
 			b.Fatal(err, show(b, r))
@@ -331,24 +334,34 @@ func BenchmarkOverPlain(b *testing.B) {
 			b.Fatal(show(b, r))
 		}
 	}
-	open := func() { o, _ := w.Order("1001"); o.Status = "open"; w.Add(o) }
-	b.Run("executor", func(b *testing.B) {
-		for b.Loop() {
-			open()
-			run(b)
-		}
-	})
-	b.Run("plain", func(b *testing.B) {
-		p, err := newProxy(br.cfg.Guard, "")
-		if err != nil {
+	executor() // a browser that was just started is slower
+	p, err := newProxy(br.cfg.Guard, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.close()
+	script := func() {
+		if err := plain(br.engine, w, p.url()); err != nil {
 			b.Fatal(err)
 		}
-		defer p.close()
-		for b.Loop() {
-			open()
-			if err := plain(br.engine, w, p.url()); err != nil {
-				b.Fatal(err)
-			}
+	}
+	var took [2][]time.Duration
+	for b.Loop() {
+		for i, run := range []func(){executor, script} {
+			o, _ := w.Order("1001")
+			o.Status = "open"
+			w.Add(o)
+			begun := time.Now()
+			run()
+			took[i] = append(took[i], time.Since(begun))
 		}
-	})
+	}
+	median := func(all []time.Duration) float64 {
+		slices.Sort(all)
+		return float64(all[len(all)/2]) / float64(time.Millisecond)
+	}
+	one, other := median(took[0]), median(took[1])
+	b.ReportMetric(one, "executor-ms")
+	b.ReportMetric(other, "plain-ms")
+	b.ReportMetric(one/other, "ratio")
 }

@@ -335,7 +335,7 @@ func (s *session) Commit(ctx context.Context) *skill.Report {
 		if err := s.trouble(); err != nil {
 			return err
 		}
-		s.proxy.fresh(ctx)
+		s.proxy.fresh(ctx, s.e.identity)
 		s.mu.Lock()
 		s.confirm, s.failed = true, false
 		clear(s.inFlight)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 const (
 	maxTunnels = 96        // requests and tunnels at a time
 	maxTraffic = 512 << 20 // bytes that a session receives
+	maxHeader  = 256 << 10 // bytes of a head
 	dialWait   = 5 * time.Second
 	headerWait = 60 * time.Second
 )
@@ -38,12 +40,16 @@ type proxy struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 
+	anyCertificate bool // for tests
+
 	mu       sync.Mutex // guards what is below
 	tunnels  map[*tunnel]struct{}
 	received int64
-	watch    bool          // the commit is under way
-	frozen   bool          // a connection was cut before it was answered
-	cut      chan struct{} // closed with frozen
+	identity *identity     // not nil: Chromium accepts it, and https is read
+	begun    bool          // the commit has begun: from then on nothing is passed on that could be sent twice
+	watch    bool          // it is under way
+	frozen   bool          // nothing else is sent: a request of the commit was lost, or the session ends
+	cut      chan struct{} // closed when a request of the commit was lost
 	refused  string        // the last host that the guard refused
 }
 
@@ -68,8 +74,8 @@ func newProxy(guard *egress.Guard, listen string) (*proxy, error) {
 	p := &proxy{guard: guard, ln: ln, password: password, places: make(chan struct{}, maxTunnels), tunnels: map[*tunnel]struct{}{}, cut: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	// One connection for each request: net/http never sends one again on a fresh connection.
-	p.tr = &http.Transport{Proxy: nil, DialContext: p.dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: headerWait, MaxResponseHeaderBytes: 256 << 10}
-	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 256 << 10, ErrorLog: silent, BaseContext: func(net.Listener) context.Context { return p.ctx }}
+	p.tr = &http.Transport{Proxy: nil, DialContext: p.dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: headerWait, MaxResponseHeaderBytes: maxHeader}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: maxHeader, ErrorLog: silent, BaseContext: func(net.Listener) context.Context { return p.ctx }}
 	ports.Store(ln.Addr().(*net.TCPAddr).Port, true)
 	go func() { _ = p.server.Serve(ln) }()
 	return p, nil
@@ -128,23 +134,30 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	if p.isFrozen() {
+	switch {
+	case r.Method != http.MethodConnect && (r.URL.Scheme != "http" || r.URL.Host == ""):
+		http.Error(w, "", http.StatusBadRequest)
+	case r.Method != http.MethodConnect:
+		p.pass(w, r, p.tr)
+	case p.isFrozen():
 		http.Error(w, "", http.StatusBadGateway)
-		return
-	}
-	if r.Method == http.MethodConnect {
+	default:
 		p.tunnel(w, r)
-		return
 	}
-	p.forward(w, r)
 }
 
 // hop are the headers that concern one connection.
 var hop = []string{"Connection", "Proxy-Connection", "Proxy-Authorization", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Scheme != "http" || r.URL.Host == "" {
-		http.Error(w, "", http.StatusBadRequest)
+// again are the statuses after which Chromium sends a request again by itself: it came too late on a
+// kept connection, or went to the wrong server. Some sites have acted all the same.
+var again = []int{http.StatusRequestTimeout, http.StatusMisdirectedRequest}
+
+// pass sends a request once and returns its answer. It answers by itself whatever could make
+// Chromium send it again.
+func (p *proxy) pass(w http.ResponseWriter, r *http.Request, over http.RoundTripper) {
+	if p.isFrozen() {
+		http.Error(w, "", http.StatusBadGateway)
 		return
 	}
 	out := r.Clone(r.Context())
@@ -152,23 +165,33 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 	for _, name := range hop {
 		out.Header.Del(name)
 	}
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		out.Header.Set("Connection", "Upgrade")
+		out.Header.Set("Upgrade", "websocket")
+	}
 	if r.ContentLength == 0 {
 		out.Body = nil
 	}
-	resp, err := p.tr.RoundTrip(out)
+	resp, err := over.RoundTrip(out)
 	if err != nil {
-		sent := !errors.Is(err, egress.ErrRefused) && !errors.Is(err, errOwnProxy) && !errors.As(err, new(*net.DNSError)) && !isDial(err)
-		if sent && (r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions || strings.Contains(r.Header.Get("Accept"), "text/html")) {
+		if decides(r) && !errors.Is(err, egress.ErrRefused) && !errors.Is(err, errOwnProxy) && !errors.As(err, new(*net.DNSError)) && !isDial(err) { // it was sent, perhaps
 			p.freeze()
 		}
-		status := http.StatusBadGateway
-		if errors.Is(err, egress.ErrRefused) || errors.Is(err, errOwnProxy) {
-			status = http.StatusForbidden
-		}
-		http.Error(w, "", status)
+		http.Error(w, "", statusOf(err))
 		return
 	}
 	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		p.join(w, resp)
+		return
+	case slices.Contains(again, resp.StatusCode) && p.hasBegun():
+		if decides(r) {
+			p.freeze()
+		}
+		http.Error(w, "", http.StatusBadGateway)
+		return
+	}
 	for name, values := range resp.Header {
 		w.Header()[name] = values
 	}
@@ -176,6 +199,9 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del(name)
 	}
 	w.WriteHeader(resp.StatusCode)
+	if p.hasBegun() { // the head goes out before the body is read: what is cut then is not sent again
+		_ = http.NewResponseController(w).Flush()
+	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := resp.Body.Read(buf)
@@ -195,6 +221,18 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // cut, as the answer was
 		}
 	}
+}
+
+// decides reports whether a request may be what the commit sends.
+func decides(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions || strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+func statusOf(err error) int {
+	if errors.Is(err, egress.ErrRefused) || errors.Is(err, errOwnProxy) {
+		return http.StatusForbidden
+	}
+	return http.StatusBadGateway
 }
 
 func isDial(err error) bool {
@@ -225,34 +263,61 @@ func (p *proxy) isFrozen() bool {
 	return p.frozen
 }
 
-// freeze notes, while the commit is under way, that a request was cut before it was answered.
-// From then on nothing else of the session is sent.
+func (p *proxy) hasBegun() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.begun
+}
+
+// freeze notes that a request was lost before it was answered. It reports whether Chromium may not
+// hear of that: since the commit has begun. While the commit is under way, nothing else of the
+// session is sent from then on.
 func (p *proxy) freeze() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.watch {
-		return false
-	}
-	if !p.frozen {
+	if p.watch && !p.frozen {
 		p.frozen = true
 		close(p.cut)
 	}
-	return true
+	return p.begun
+}
+
+// seal is the beginning of the end: what is open stays so until close, and nothing else is sent.
+// The context ends in between, so that it repeats no request whose connection close cuts.
+func (p *proxy) seal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun, p.watch, p.frozen = true, false, true
 }
 
 // tunnel is one CONNECT: bytes that we do not understand.
 type tunnel struct {
-	client, site net.Conn
-	once         sync.Once
-	left         chan struct{} // closed when Chromium has closed its side
+	client net.Conn
+	left   chan struct{} // closed when Chromium has closed its side
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what is below
+	site   net.Conn
+	ended  bool
 	asked  bool // the last bytes came from Chromium: a request that is not answered, perhaps
 	ending bool // we close it ourselves
 }
 
 func (t *tunnel) end() {
-	t.once.Do(func() { t.client.Close(); t.site.Close() })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	t.client.Close()
+	t.site.Close()
+}
+
+// use replaces the connection to the site.
+func (t *tunnel) use(site net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.site.Close()
+	if t.site = site; t.ended {
+		site.Close()
+	}
 }
 
 func (t *tunnel) mark(asked bool) {
@@ -340,11 +405,7 @@ func (r *records) answer(b []byte) bool {
 func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	site, err := p.dial(r.Context(), "tcp", r.Host)
 	if err != nil {
-		status := http.StatusBadGateway
-		if errors.Is(err, egress.ErrRefused) || errors.Is(err, errOwnProxy) {
-			status = http.StatusForbidden
-		}
-		http.Error(w, "", status)
+		http.Error(w, "", statusOf(err))
 		return
 	}
 	client, rw, err := w.(http.Hijacker).Hijack()
@@ -369,6 +430,10 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	if _, err := client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
 		return
 	}
+	if p.read(t, rw.Reader, r.Host) {
+		return
+	}
+	site = t.site // only read replaces it
 	var up sync.WaitGroup
 	up.Go(func() {
 		defer close(t.left)
@@ -426,12 +491,12 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 
 // fresh closes the tunnels that are open and waits, for a second at most, until Chromium has
 // closed them too, so that it sends the next request on a connection of its own. From then on a
-// cut connection freezes the session.
-func (p *proxy) fresh(ctx context.Context) {
+// lost request freezes the session. as is what Chromium accepts as any site; nil: nothing.
+func (p *proxy) fresh(ctx context.Context, as *identity) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	p.mu.Lock()
-	p.watch = true
+	p.begun, p.watch, p.identity = true, true, as
 	old := make([]*tunnel, 0, len(p.tunnels))
 	for t := range p.tunnels {
 		old = append(old, t)
@@ -454,7 +519,7 @@ func (p *proxy) fresh(ctx context.Context) {
 	}
 }
 
-// answered ends the commit: connections may be cut again.
+// answered ends the commit: a request that is lost from then on is its own loss.
 func (p *proxy) answered() {
 	p.mu.Lock()
 	p.watch = false

@@ -221,7 +221,7 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		t.secrets[st.SecretRef] = value
 	}
 	if of.Commit {
-		s.proxy.fresh(ctx) // as the commit of a run: the site hears it once
+		s.proxy.fresh(ctx, s.e.identity) // as the commit of a run: the site hears it once
 		s.mu.Lock()
 		s.confirm = true
 		s.mu.Unlock()

@@ -112,6 +112,7 @@ func (s *session) begin(ctx context.Context) (err error) {
 	if s.proxy, err = newProxy(s.b.cfg.Guard, s.b.cfg.ProxyListen); err != nil {
 		return fmt.Errorf("start a proxy: %w", err)
 	}
+	s.proxy.anyCertificate = s.b.cfg.anyCertificate
 	out := &playwright.Proxy{Server: s.proxy.url(), Bypass: playwright.String("<-loopback>")}
 	if s.proxy.password != "" {
 		out.Username, out.Password = playwright.String("svc"), playwright.String(s.proxy.password)
@@ -379,9 +380,12 @@ func (s *session) Close() {
 	})
 }
 
+// teardown ends the context before its proxy, so that Chromium repeats nothing whose connection the
+// end of the proxy cuts.
 func (s *session) teardown() {
 	if s.proxy != nil {
-		s.proxy.close()
+		s.proxy.seal()
+		defer s.proxy.close()
 	}
 	s.mu.Lock()
 	s.over = true

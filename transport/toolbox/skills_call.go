@@ -142,7 +142,7 @@ func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Plan
 	switch {
 	case failed != nil:
 		return failed
-	case row.FinishedAt != nil && b.hadNoBrowser(row):
+	case row.FinishedAt != nil && hadNoBrowser(row):
 		out := tool.FailedResult(errNoBrowser, noBrowserText)
 		return &out
 	case row.FinishedAt != nil:
@@ -174,7 +174,7 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 	if failed != nil {
 		return *failed
 	}
-	if b.hadNoBrowser(row) {
+	if hadNoBrowser(row) {
 		return tool.FailedResult(errNoBrowser, noBrowserText)
 	}
 	return skillOutcome(run, row, p.Tool, duplicate)
@@ -182,10 +182,12 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 
 const noBrowserText = "This deployment has no browser. Nothing was run."
 
-// hadNoBrowser reports whether a run that has ended found out that this node has no browser that may be
-// used: without its sandbox, for example, which shows only when it is started. It committed nothing.
-func (b *Toolbox) hadNoBrowser(r *store.SkillRun) bool {
-	return r.Status == skill.Failed && !r.Held && r.Code != nil && *r.Code == skill.CodeStepFailed && b.Skills.Available() != nil
+// hadNoBrowser reports whether a run found no browser on its node, which may be another than this one:
+// one without its sandbox, for example, or elsewhere and refusing, which shows only when it is used. The
+// run committed nothing.
+func hadNoBrowser(r *store.SkillRun) bool {
+	var f skill.Fault
+	return r.Status == skill.Failed && json.Unmarshal(r.Fault, &f) == nil && f.NoBrowser
 }
 
 func failed(code, message string) *tool.Outcome {

@@ -165,21 +165,29 @@ func TestCallsOfASkill(t *testing.T) {
 	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillUnavailable, "")) {
 		t.Errorf("a dry run without a browser: %v", err)
 	}
-	// A browser that is refused when it is started, as one without a sandbox is in production.
-	rows.row, rows.err = ended(skill.Failed, skill.CodeStepFailed), nil
-	rows.row.Held = false
-	w.box.Skills.Available = func() error {
-		if len(rows.asked) > 0 {
-			return none
-		}
-		return nil
-	}
-	rows.asked = nil
+	// The run's node has no browser that it may use, which shows only when it is used. What this node has does not
+	// matter then, nor does it for a step that failed in a browser.
+	none = nil
+	rows.row, rows.err, rows.asked = ended(skill.Failed, skill.CodeStepFailed), nil, nil
+	rows.row.Held, rows.row.Fault = false, []byte(`{"code":"step_failed","message":"This node has no browser.","no_browser":true}`)
 	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillUnavailable, "")) || len(rows.asked) != 1 {
 		t.Errorf("a dry run whose browser is refused: %v", err)
 	}
 	rows.asked = nil
 	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); !out.IsError || !strings.Contains(out.Content, string(problem.CodeBrowserSkillUnavailable)) || len(rows.asked) != 1 {
 		t.Errorf("a call whose browser is refused: %s", out.Content)
+	}
+	if out := w.box.Preview(t.Context(), w.caller, 1, plan[0]); out == nil || !strings.Contains(out.Content, string(problem.CodeBrowserSkillUnavailable)) {
+		t.Errorf("a preview whose browser is refused: %+v", out)
+	}
+	w.box.Skills.Available = func() error {
+		if len(rows.asked) > 0 {
+			return errors.New("none any more")
+		}
+		return nil
+	}
+	rows.row.Fault, rows.asked = []byte(`{"code":"step_failed","step_id":"send","message":"The page did not allow this."}`), nil
+	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillRunFailed, "")) {
+		t.Errorf("a dry run whose step fails, on a node that has lost its browser since: %v", err)
 	}
 }

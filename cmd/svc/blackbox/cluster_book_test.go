@@ -50,7 +50,8 @@ const (
 // clusterLaws is their order in a report.
 var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawHooks, lawRepeats, lawSecret, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
 	lawHeals, lawSilent, lawBuried, lawBucket, lawBaseline, lawLives, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads,
-	lawFlowEnds, lawFlowOutput, lawNodeOnce, lawChildOnce, lawNodeCalls, lawEvents, lawAsked, lawFlowFrames, lawOneOutcome}
+	lawFlowEnds, lawFlowOutput, lawNodeOnce, lawChildOnce, lawNodeCalls, lawEvents, lawAsked, lawFlowFrames, lawOneOutcome,
+	lawSkillOnce, lawSkillTold, lawSkillEnds, lawSkillBilled, lawSkillLeft}
 
 // exchange is one request as a client saw it.
 type exchange struct {

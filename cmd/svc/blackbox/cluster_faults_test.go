@@ -183,10 +183,13 @@ func (s *shaker) drainAndRoll(ctx context.Context) {
 }
 
 // TestClusterDefectsApply finds each line of the service that TestClusterDefects changes.
-func TestClusterDefectsApply(t *testing.T) { defective(t) }
+func TestClusterDefectsApply(t *testing.T) {
+	defective(t, defects)
+	defective(t, skillDefects)
+}
 
-// defective returns the files of the service with all defects, by their names under root.
-func defective(t *testing.T) (root string, texts map[string]string) {
+// defective returns the files of the service with some defects, by their names under root.
+func defective(t *testing.T, defects []defect) (root string, texts map[string]string) {
 	t.Helper()
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -215,11 +218,11 @@ func defective(t *testing.T) (root string, texts map[string]string) {
 	return root, texts
 }
 
-// plantAll builds the service with all defects. It has the one that the environment
+// plantAll builds the service with some defects. It has the one that the environment
 // names.
-func plantAll(t *testing.T) string {
+func plantAll(t *testing.T, defects []defect) string {
 	t.Helper()
-	root, texts := defective(t)
+	root, texts := defective(t, defects)
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for name, text := range texts {
@@ -303,7 +306,7 @@ func shaken(t *testing.T, file string, env []string, does func(*shaker, context.
 
 // TestClusterDefects sees to it that the storms find defects of the cluster.
 func TestClusterDefects(t *testing.T) {
-	file := plantAll(t)
+	file := plantAll(t, defects)
 	t.Run("none", func(t *testing.T) {
 		for _, what := range shaken(t, file, nil, func(s *shaker, ctx context.Context) {
 			s.bury(ctx, s.nodes[0])

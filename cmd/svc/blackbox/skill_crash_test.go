@@ -3,11 +3,7 @@
 package blackbox
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -153,22 +149,4 @@ func TestCrashInABrowserSkill(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, within(t, 10*time.Second), "no browser is left", func() bool { return len(browsers(t, n)) == 0 })
-}
-
-// browsers returns the processes of browsers of a node: their command lines name the directory of its
-// installation (transport/browser).
-func browsers(t *testing.T, n *node) (pids []string) {
-	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := sha256.Sum256([]byte(n.dataDir()))
-	name := "node-" + hex.EncodeToString(dir[:6]) + "-"
-	for _, at := range all {
-		if line, err := os.ReadFile(at); err == nil && strings.Contains(string(line), name) {
-			pids = append(pids, filepath.Base(filepath.Dir(at)))
-		}
-	}
-	return pids
 }

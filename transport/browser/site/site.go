@@ -36,6 +36,7 @@ type Knobs struct {
 	Away          string        // where cancelling redirects to
 	Cut           bool          // cancelling takes effect, and its connection is cut without an answer
 	Silent        bool          // cancelling takes effect and never answers
+	Slow          time.Duration // cancelling takes effect and answers this much later
 	Broken        bool          // cancelling answers with status 500 and has no effect
 	SignInFails   bool          // every password is wrong
 	Captcha       bool          // signing in asks for a picture instead
@@ -315,6 +316,12 @@ func (s *Site) cancel(w http.ResponseWriter, r *http.Request) {
 	}
 	o = *kept
 	s.mu.Unlock()
+	if k.Slow > 0 {
+		select {
+		case <-time.After(k.Slow):
+		case <-r.Context().Done():
+		}
+	}
 	switch {
 	case k.Cut:
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
