@@ -18,7 +18,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentsvc/persistence/migrate"
 	"agentsvc/persistence/pgtest"
 )
 
@@ -77,10 +76,6 @@ func (y *yesterday) store(ctx context.Context, db *pgtest.DB, dir, file string) 
 		names = append(names, addr, "@"+name+"@")
 	}
 	hides := strings.NewReplacer(names...)
-	schema, err := migrate.Version(ctx, db.URL)
-	if err != nil {
-		y.t.Fatal(err)
-	}
 	var out bytes.Buffer
 	line := func(v any) {
 		e := json.NewEncoder(&out)
@@ -89,7 +84,7 @@ func (y *yesterday) store(ctx context.Context, db *pgtest.DB, dir, file string) 
 			y.t.Fatal(err)
 		}
 	}
-	line(storedFile{schema, time.Now().UTC(), y.kept})
+	line(storedFile{pgtest.Version(y.t, db.URL), time.Now().UTC(), y.kept})
 	admin := db.Admin(y.t)
 	for _, table := range tablesOf(y.t, ctx, admin) {
 		rows, err := admin.Query(ctx, `SELECT json_strip_nulls(row_to_json(t))::text FROM `+table+` t ORDER BY t::text`)
@@ -108,7 +103,7 @@ func (y *yesterday) store(ctx context.Context, db *pgtest.DB, dir, file string) 
 		}
 	}
 	blobs := filepath.Join(dir, "blobs")
-	err = filepath.WalkDir(blobs, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(blobs, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -156,12 +151,7 @@ func (y *yesterday) restore(ctx context.Context, db *pgtest.DB, dir, file string
 		y.t.Fatalf("%s has no first line", file)
 	}
 	y.kept = head.Kept
-	if _, err := migrate.Up(ctx, db.URL); err != nil {
-		y.t.Fatal(err)
-	}
-	if _, err := migrate.Down(ctx, db.URL, head.Schema); err != nil {
-		y.t.Fatal(err)
-	}
+	pgtest.ToVersion(y.t, db.URL, head.Schema)
 	tx, err := db.Admin(y.t).Begin(ctx)
 	if err != nil {
 		y.t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"agentsvc/persistence/migrate"
+	"agentsvc/persistence/pgtest"
 )
 
 // Upgrades from an earlier commit to this source: its binary is built, and leaves the work to today's.
@@ -111,9 +111,7 @@ func TestUpgradeOfOneNode(t *testing.T) {
 func TestUpgradeNodeByNode(t *testing.T) {
 	file, schema := earlier(t)
 	b := newBed(t, 3, 6*time.Second)
-	if _, err := migrate.Down(t.Context(), b.pg.URL, schema); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.ToVersion(t, b.pg.URL, schema)
 	b.desk.tool = file
 	for _, m := range b.nodes {
 		m.file = file
