@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test check release race lint fmt fmt-check fuzz-short long crash storm storm-short planted golden openapi bench sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check release race lint fmt fmt-check fuzz-short long crash storm storm-short upgrade planted golden openapi bench sdkcheck webhookcheck widgetcheck browsercheck consolecheck consoletypes conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test: ## format, vet, house, unit and integration tests with the race detector
 check: ## what CI checks beside it: black-box tests, browser skills in a real browser, foreign SDKs, verifiers and servers
 	@bash .ci/check
 
-release: lint race browsercheck consolecheck planted crash storm ## what CI leaves out, before a release and after a change of what it tests (hours)
+release: lint race browsercheck consolecheck planted crash upgrade storm ## what CI leaves out, before a release and after a change of what it tests (hours)
 
 race: ## all tests with the race detector
 	$(GO) test -race $(PKGS)
@@ -62,6 +62,9 @@ crash: long ## kill -9 at every commit boundary and at random under load, agains
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
 	$(GO) test -tags storm -count=1 -timeout 20m -run 'TestCluster(OfOne|Bulk|Documents|Storm|Kill|Skills)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
+
+upgrade: ## work that the binary of an earlier commit began goes on under today's, on one node and node by node under load (ten minutes; needs the history of the repository)
+	$(GO) test -tags storm -count=1 -timeout 40m -run '^TestUpgrade' ./cmd/svc/blackbox
 
 planted: ## each law of the storms finds a planted fault, and the defects of make storm still fit the code (four minutes)
 	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(PlantedFaults|DefectsApply)$$' ./cmd/svc/blackbox

@@ -9,6 +9,7 @@ import (
 
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 )
 
 // A run that holds as much as it may is read and goes on, one that wants more fails. Neither
@@ -51,6 +52,44 @@ func TestARunHoldsABoundedAmount(t *testing.T) {
 			if got := w.text(`SELECT coalesce(sum(octet_length(`+column+`)), 0) <= $2 FROM run_steps WHERE run_id = $1`, r, most); got != "true" {
 				t.Errorf("%s holds %s", column, w.text(`SELECT sum(octet_length(`+column+`)) FROM run_steps WHERE run_id = $1`, r))
 			}
+		}
+	}
+}
+
+// Many runs that grow large at the same time go on one after the other, are read again when their timers are due,
+// and end, those that are cancelled too.
+func TestManyLargeRunsGoOn(t *testing.T) {
+	w := newWorld(t)
+	var nodes []string
+	for range 10 {
+		nodes = append(nodes, `"type": "set", "values": {"x": "{{variables.x}}{{variables.x}}"}`)
+	}
+	nodes = append(nodes, `"type": "delay", "seconds": 0.05`, `"type": "set", "values": {"y": "{{variables.x}}"}`, `"type": "wait_event", "event": "go"`)
+	_, start := w.started(chain(`{"x": "`+strings.Repeat("x", 700)+`"}`, nodes...), `null`, ``)
+	var runs []id.RunID
+	for range 18 { // more than have a place
+		start.Run = id.RunID{UUID: id.NewAnywhere()}
+		runs = append(runs, start.Run)
+		w.ask(start.Run, start)
+	}
+	w.eventually("all wait for their event", func() bool {
+		return w.text(`SELECT count(*) FROM run_steps WHERE name = 'n12' AND status = 'waiting'`) == "18"
+	})
+	w.restart(0, false)
+	for i, r := range runs {
+		w.eventually("it has a place", func() bool {
+			var err error
+			if i%3 == 0 {
+				_, err = w.try(r, msg.CancelRun{})
+			} else {
+				_, err = w.try(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, Name: "go", ID: "once"})
+			}
+			return err == nil
+		})
+	}
+	for i, r := range runs {
+		if got := w.ended(r); got != "succeeded" && i%3 != 0 || got != "cancelled CANCELLED" && i%3 == 0 {
+			t.Error(got)
 		}
 	}
 }

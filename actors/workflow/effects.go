@@ -152,17 +152,20 @@ const soon = 200 * time.Millisecond
 // slow ones, with one end: they have half of the CPUs, so a definition that is made to be
 // expensive does not hold up other runs.
 //
+// A walk that leaves much is forgotten until there is a place for it, and then done again.
+//
 // If the run then does nothing but one call, the call is planned too, so that one commit ends a
 // node and begins the next call. With more nodes at work it is not: an end of theirs would wait
 // for it. A call that is not planned here is planned by PlanCall.
 func (k *kind) walk(ctx context.Context, e Walk) any {
-	m, ok := within(ctx, k.quick, quickWalk, e.Of.Plan.Quick(), e)
-	if !ok {
-		if ctx.Err() == nil {
-			slowWalks.Inc()
+	m, ok := k.walkOnce(ctx, &e)
+	if ok && m.size() >= largeWalk {
+		size := m.Flow.Size()
+		m = Walked{} // it is not kept while it waits
+		ok = k.large.enter(ctx, e.Of.Tenant, e.Of.ID, size)
+		if ok {
+			m, ok = k.walkOnce(ctx, &e)
 		}
-		e.Queue = e.Queue[:1]
-		m, ok = within(ctx, k.slow, slowWalk, e.Of.Plan, e)
 	}
 	if !ok {
 		return nil
@@ -175,6 +178,19 @@ func (k *kind) walk(ctx context.Context, e Walk) any {
 		}
 	}
 	return m
+}
+
+// walkOnce walks in the lane that the walk needs. A slow one is left with one end.
+func (k *kind) walkOnce(ctx context.Context, e *Walk) (Walked, bool) {
+	m, ok := within(ctx, k.quick, quickWalk, e.Of.Plan.Quick(), *e)
+	if !ok {
+		if ctx.Err() == nil {
+			slowWalks.Inc()
+		}
+		e.Queue = e.Queue[:1]
+		m, ok = within(ctx, k.slow, slowWalk, e.Of.Plan, *e)
+	}
+	return m, ok
 }
 
 // onlyCall returns the step of the tool node that this walk started, if no other node is at

@@ -76,6 +76,7 @@ type kind struct {
 	plans *plans
 	quick chan struct{} // holds a value for each walk under way
 	slow  chan struct{} // the same for walks that are not quick
+	large *large
 }
 
 // New is the kind workflow.
@@ -84,7 +85,7 @@ func New(cfg Config) durable.Kind[State] {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
 	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]keptPlan{}},
-		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), large: newLarge()}
 	return durable.Kind[State]{
 		Name:     msg.KindWorkflow,
 		Machine:  Machine{Slots: cfg.Slots != nil},
@@ -95,9 +96,11 @@ func New(cfg Config) durable.Kind[State] {
 		After:    k.after,
 		Perform:  k.perform,
 		Left:     func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
+		Forget:   func(a cluster.Address) { k.large.left(id.RunID{UUID: a.ID}) },
 		Finishes: finishes,
 		Idle:     idle,
-		Done:     func(s State) bool { return s.Status.Terminal() && len(s.Children) == 0 },
+		// A large run that waits makes room for another one.
+		Done: func(s State) bool { return s.Status.Terminal() && len(s.Children) == 0 || s.large() && !s.Owes },
 	}
 }
 
@@ -131,7 +134,11 @@ func (k *kind) create(a cluster.Address, m any) (State, bool) {
 }
 
 func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
-	r, err := k.cfg.Store.Workflow(ctx, a.Tenant, id.RunID{UUID: a.ID})
+	run := id.RunID{UUID: a.ID}
+	if k.large.isKnown(run) && !k.large.load(a.Tenant, run) {
+		return durable.Loaded[State]{}, k.large.crowded(run)
+	}
+	r, err := k.cfg.Store.Workflow(ctx, a.Tenant, run)
 	if err != nil {
 		return durable.Loaded[State]{}, err
 	}
@@ -163,6 +170,9 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}
 	if s.Status != lifecycle.RunQueued && !s.Status.Terminal() {
 		k.resume(&s, r)
+	}
+	if s.large() && !k.large.load(a.Tenant, run) {
+		return durable.Loaded[State]{}, k.large.crowded(run)
 	}
 	if k.cfg.Holder != nil && slices.ContainsFunc(s.Open, func(o *Step) bool { return o.Call != nil && o.Call.Called && o.Call.Answer == nil }) {
 		if at := k.cfg.Holder(ctx, a); !at.IsZero() {
@@ -226,6 +236,12 @@ func (k *kind) sealStep(s *State, o *Step) []byte {
 		v.Call = &sealedCall{Planned: c.Plan, Args: c.Plan.Args, Shown: c.Plan.Shown, Called: c.Called, Answer: c.Answer}
 	}
 	return k.seal(s, o.Idx, v)
+}
+
+// sealKept seals the value of a step that ended.
+func (k *kind) sealKept(s *State, idx int, v *kept) []byte {
+	v.Text, v.Child, v.JSON = v.Output.Text, v.Output.ChildRunID, v.Output.JSON
+	return k.seal(s, idx, v)
 }
 
 // resume restores the walk and the open steps of a run from its rows.
@@ -370,7 +386,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 	if progress := s.progress(&prev.State); progress != nil || s.Owes != prev.State.Owes {
 		w.Rows = append(w.Rows, &engine.WorkflowUpdate{Run: s.ID, Progress: progress, Owes: s.Owes})
 	}
-	for _, f := range d.Facts {
+	for i, f := range d.Facts {
 		if seq, t, data := s.mark(f); seq > 0 {
 			w.Rows = append(w.Rows, &engine.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
 		}
@@ -379,9 +395,37 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			tally.TokensIn, tally.TokensOut, tally.CostUSD = 0, 0, 0 // its child runs count them
 			w.Rows = append(w.Rows, tally)
 		}
-		k.row(w, s, f, m, op, now)
+		switch {
+		case i > 0 && atOnce(d.Facts[i-1], f): // its row is that of the beginning
+		case i+1 < len(d.Facts) && atOnce(f, d.Facts[i+1]):
+			w.Rows = append(w.Rows, k.whole(s, f.(NodeBegan), d.Facts[i+1].(NodeEnded), now))
+		default:
+			k.row(w, s, f, m, op, now)
+		}
 	}
 	return w
+}
+
+// atOnce reports whether two facts are the beginning and the end of one step, as of every node
+// without I/O.
+func atOnce(f, next any) bool {
+	began, ok := f.(NodeBegan)
+	ended, also := next.(NodeEnded)
+	return ok && also && began.Step == ended.Step
+}
+
+// whole returns the row of a step that begins and ends in one commit.
+func (k *kind) whole(s *State, began NodeBegan, ended NodeEnded, now time.Time) journal.Row {
+	n := s.Plan.Node(began.Step.Node)
+	row := &engine.StepWhole{
+		Run: s.ID, Idx: began.Step.Idx, Kind: stepKind(n.Type), Name: n.ID, Status: ended.Status, Input: began.Shown, Output: ended.Shown, BeganSeq: began.Step.Seq, At: now,
+	}
+	if ended.Kept != nil {
+		row.Sealed = k.sealKept(s, began.Step.Idx, ended.Kept)
+	} else {
+		row.Sealed = k.sealStep(s, began.Step)
+	}
+	return row
 }
 
 // progress returns how far the run is in its graph; nil if that is as in the row.
@@ -408,8 +452,7 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 	case NodeEnded:
 		u := &engine.StepUpdate{Run: s.ID, Idx: f.Step.Idx, Status: f.Status, Output: f.Shown, TokensIn: f.TokensIn, TokensOut: f.TokensOut, CostUSD: f.CostUSD, FinishedAt: now}
 		if v := f.Kept; v != nil {
-			v.Text, v.Child, v.JSON = v.Output.Text, v.Output.ChildRunID, v.Output.JSON
-			u.Sealed = k.seal(s, f.Step.Idx, v)
+			u.Sealed = k.sealKept(s, f.Step.Idx, v)
 		}
 		w.Rows = append(w.Rows, u)
 	case TimerSet:
@@ -513,6 +556,9 @@ func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
 // after publishes the facts, tells children to begin, and releases the slot of a run that has ended.
 func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
 	next.count(d.Facts)
+	if next.Walks != prev.Walks || next.Status.Terminal() {
+		k.large.walked(&next)
+	}
 	if next.Seq > prev.Seq {
 		facts := d.Facts
 		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, next.Status.Terminal(), func() []*event.Frame { return next.frames(facts) })

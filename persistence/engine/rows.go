@@ -43,8 +43,9 @@ var (
 
 	stepInsert = steps.Insert("kind text, name text, status text, input json, sealed bytea, agent_id uuid, agent_version int, withheld boolean, " +
 		"began_seq bigint, called_seq bigint, started_at timestamptz")
-	stepCall = steps.Update("call", "status text, called_seq bigint, input json keep, sealed bytea keep")
-	stepEnd  = steps.Update("end", "status text, output json, segments int[], sealed bytea keep, tokens_in bigint, tokens_out bigint, cost_usd float8, "+
+	stepWhole = steps.InsertAs("whole", "kind text, name text, status text, input json, output json, sealed bytea, began_seq bigint, started_at timestamptz, finished_at timestamptz")
+	stepCall  = steps.Update("call", "status text, called_seq bigint, input json keep, sealed bytea keep")
+	stepEnd   = steps.Update("end", "status text, output json, segments int[], sealed bytea keep, tokens_in bigint, tokens_out bigint, cost_usd float8, "+
 		"ended_seq bigint, finished_at timestamptz")
 
 	markInsert = marks.Insert("type text, data json")
@@ -193,6 +194,25 @@ func (s *StepInsert) Put(v *journal.Values) {
 	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(s.Kind)).Text(s.Name).Text(string(s.Status)).JSON(s.Input).Bytes(s.Sealed)
 	journal.UUIDOrNull(v, s.AgentID)
 	v.IntOrNull(s.AgentVersion).Bool(s.Withheld).Int8(s.BeganSeq).Int8OrNull(s.CalledSeq).Time(s.StartedAt)
+}
+
+// StepWhole is a step that begins and ends in one commit.
+type StepWhole struct {
+	Run           id.RunID
+	Idx           int
+	Kind          lifecycle.StepKind
+	Name          string
+	Status        lifecycle.StepStatus
+	Input, Output json.RawMessage // shown
+	Sealed        []byte
+	BeganSeq      int64
+	At            time.Time
+}
+
+func (*StepWhole) Write() *journal.Write { return stepWhole }
+
+func (s *StepWhole) Put(v *journal.Values) {
+	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(s.Kind)).Text(s.Name).Text(string(s.Status)).JSON(s.Input).JSON(s.Output).Bytes(s.Sealed).Int8(s.BeganSeq).Time(s.At).Time(s.At)
 }
 
 // StepCall makes a waiting step running: its tool is called now. Nil Input and Sealed leave

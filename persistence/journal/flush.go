@@ -53,8 +53,18 @@ const tries = 4
 
 // flush writes the batch and answers each of its entries.
 func (l *lane) flush(batch []*entry) {
-	l.patience = l.w.cfg.patience
+	l.patience = l.patienceFor(batch)
 	l.write(batch)
+}
+
+// patienceFor returns how long a flush of the batch may take: a single commit may be much larger than
+// the flushes that the writer makes of several.
+func (l *lane) patienceFor(batch []*entry) time.Duration {
+	bytes := 0
+	for _, e := range batch {
+		bytes += e.size
+	}
+	return l.w.cfg.patience * time.Duration(1+bytes/maxFlushBytes)
 }
 
 func (l *lane) write(batch []*entry) {
@@ -72,7 +82,7 @@ func (l *lane) write(batch []*entry) {
 		switch out.verdict {
 		case committed:
 			l.up()
-			l.patience = l.w.cfg.patience
+			l.patience = l.patienceFor(batch)
 			l.answerWritten(batch)
 			return
 		case fenced:

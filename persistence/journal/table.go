@@ -62,6 +62,9 @@ type Write struct {
 // Insert makes new rows. One that is there already makes its commit an ErrRefused.
 func (t *Table) Insert(columns string) *Write { return t.insert("insert", columns) }
 
+// InsertAs is another Insert, with other columns. what tells the inserts of a table apart.
+func (t *Table) InsertAs(what, columns string) *Write { return t.insert(what, columns) }
+
 // Begin is the Insert by which an actor makes its own row, in version 1 and epoch 0 as the
 // table's defaults say. One that is there already makes its commit an ErrExists.
 func (t *Table) Begin(columns string) *Write {

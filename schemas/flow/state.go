@@ -425,6 +425,9 @@ func (s State) Active() []int {
 // Done reports whether every node has ended or was skipped.
 func (s State) Done() bool { return s.active == 0 }
 
+// Size returns how much data the run holds, see MaxData.
+func (s State) Size() int { return s.bytes }
+
 // Input returns the input of the run.
 func (s State) Input() json.RawMessage { return s.input }
 

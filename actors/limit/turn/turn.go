@@ -54,6 +54,18 @@ func (p *Places) Take(ctx context.Context, t id.TenantID) error {
 	return ctx.Err()
 }
 
+// Try takes a place if one is free and no work waits for it.
+func (p *Places) Try(t id.TenantID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free == 0 || p.held[t] >= p.each || len(p.lines[t]) > 0 {
+		return false
+	}
+	p.free--
+	p.held[t]++
+	return true
+}
+
 // Give returns a place.
 func (p *Places) Give(t id.TenantID) {
 	p.mu.Lock()

@@ -11,6 +11,8 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
+var storeBy = flag.String("store-by", "", "the binary for -store")
+var storeAs = flag.String("store", "", "write the rows that a stopped service leaves to testdata/stored-NAME.jsonl")
 
 // docs/openapi.json is the output of `svc openapi` and the document that the server serves.
 func TestGoldenOpenAPI(t *testing.T) {

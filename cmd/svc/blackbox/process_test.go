@@ -79,6 +79,7 @@ type process struct {
 	base string
 	env  []string
 	file string // of the binary; empty: built from this source
+	tool string // of the binary of management commands; empty: built from this source
 
 	leave func() // releases addr
 
@@ -407,7 +408,11 @@ func (n *node) run(env []string, stdin string, args ...string) (stdout, stderr s
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(n.t), args...)
+	file := n.tool
+	if file == "" {
+		file = binary(n.t)
+	}
+	cmd := exec.CommandContext(ctx, file, args...)
 	var out, errs bytes.Buffer
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(n.env[:len(n.env):len(n.env)], env...), bytes.NewBufferString(stdin), &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
