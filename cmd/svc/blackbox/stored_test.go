@@ -56,7 +56,7 @@ func TestStoredDataGoesOn(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
 			t.Parallel()
-			ctx := within(t, time.Minute)
+			ctx := within(t, 3*time.Minute)
 			y := newYesterday(t)
 			db, dir := pgtest.Empty(t), dataDir(t)
 			y.restore(ctx, db, dir, file)
@@ -230,7 +230,7 @@ func TestStore(t *testing.T) {
 	if *storeAs == "" {
 		return
 	}
-	ctx := within(t, time.Minute)
+	ctx := within(t, 3*time.Minute)
 	y := newYesterday(t)
 	db, dir := pgtest.Empty(t), dataDir(t)
 	n := newNode(t, append(yesterdayEnv(), "SVC_DATABASE_URL="+db.URL, "SVC_DATA_DIR="+dir, calm)...)
