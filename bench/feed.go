@@ -37,7 +37,7 @@ func benchFeed(ctx context.Context, b *bed) error {
 	if err := b.serve(ctx, simulated); err != nil {
 		return err
 	}
-	threads, err := b.threads(1000)
+	threads, err := b.threads(500)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func benchFeed(ctx context.Context, b *bed) error {
 // the runs take no longer than twice the time of the lowest rate. It warms the threads too.
 func (b *bed) carried(ctx context.Context, threads []string) (int, error) {
 	rates := []int{feedRate, 350, 250, 150, 100}
-	if _, err := b.paced(ctx, threads, len(threads), 250); err != nil { // a thread's first message reads it
+	if _, err := b.paced(ctx, threads, len(threads), 100); err != nil { // a thread's first message reads it
 		return 0, err
 	}
 	slow, err := b.paced(ctx, threads, 100, 50)
