@@ -36,6 +36,7 @@ var scenarios = []struct {
 	{"overload", "posts from more clients than can be served", benchOverload},
 	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
+	{"feed", "runs of a tenant with 200 consoles against without", benchFeed},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
@@ -57,6 +58,9 @@ func main() {
 	}
 	if flag.Arg(0) == visitorsCommand {
 		exit(visitorsPeer(ctx))
+	}
+	if flag.Arg(0) == consolesCommand {
+		exit(consolesPeer(ctx))
 	}
 	names := flag.Args()
 	if len(names) == 0 {

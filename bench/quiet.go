@@ -53,10 +53,15 @@ func (b *bed) another(ctx context.Context, name string) (*bed, error) {
 // quietly starts n runs at the quiet tenant's pace and answers how long each took
 // from its post to its terminal frame.
 func (b *bed) quietly(ctx context.Context, threads []string, n int) ([]time.Duration, error) {
+	return b.paced(ctx, threads, n, quietRate)
+}
+
+// paced does the same at any rate a second.
+func (b *bed) paced(ctx context.Context, threads []string, n, rate int) ([]time.Duration, error) {
 	took := make([]time.Duration, n)
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
-	tick := time.NewTicker(time.Second / quietRate)
+	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
 	for i := range n {
 		select {

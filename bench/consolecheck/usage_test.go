@@ -71,9 +71,15 @@ func TestUsage(t *testing.T) {
 	_, err := p.GetByLabel("Group").SelectOption(playwright.SelectOptionValues{Values: &[]string{"agent"}})
 	must(t, err)
 	hasURL(t, p, `/console/usage\?group=agent$`)
-	visible(t, p.figure("Cost by agent").GetByText(name))
+	// The picture shows the first twelve, the table all.
+	listed := func(caption string) {
+		t.Helper()
+		must(t, inside(p.figure(caption), "button", "Show as table").Click())
+		visible(t, p.figure(caption).GetByRole("table").GetByText(name, playwright.LocatorGetByTextOptions{Exact: playwright.Bool(true)}))
+	}
+	listed("Cost by agent")
 	p.reload()
-	visible(t, p.figure("Tokens by agent").GetByText(name))
+	listed("Tokens by agent")
 	p.goTo("/console/usage?group=model")
 	visible(t, p.figure("Tokens by model").GetByText("sim-1"))
 	p.goTo("/console/usage?group=nonsense")

@@ -4,6 +4,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -14,15 +17,26 @@ import (
 type receiver struct {
 	url    string
 	broken atomic.Bool
-	got    atomic.Int64
+
+	mu  sync.Mutex     // guards the field below
+	got map[string]int // attempts, by delivery: runs of other tests are told to it too
+}
+
+// attempts returns how often a delivery was sent.
+func (r *receiver) attempts(delivery string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.got[delivery]
 }
 
 func newReceiver(t *testing.T) *receiver {
 	t.Helper()
-	r := &receiver{}
+	r := &receiver{got: map[string]int{}}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
-		r.got.Add(1)
+		r.mu.Lock()
+		r.got[q.Header.Get("Svc-Delivery-Id")]++
+		r.mu.Unlock()
 		if r.broken.Load() {
 			w.WriteHeader(500)
 		}
@@ -90,10 +104,13 @@ func TestWebhooks(t *testing.T) {
 	p.accessible("a delivery")
 	p.picture("console-delivery")
 	hasURL(t, p, `delivery=[0-9a-f-]+$`)
+	at, err := url.Parse(p.URL())
+	must(t, err)
+	tested := at.Query().Get("delivery")
 	p.reload()
 	contains(t, one, "succeeded")
 	click(t, one.GetByRole("button", named0("Redeliver")))
-	until(t, "it is sent again", func() bool { return to.got.Load() == 2 })
+	until(t, "it is sent again", func() bool { return to.attempts(tested) == 2 })
 	must(t, expect.Locator(one.GetByRole("list", named0("Attempts")).Locator("li")).ToHaveCount(2))
 
 	// A receiver that fails: the delivery waits for its next attempt. What changes shows without a reload.
@@ -102,7 +119,7 @@ func TestWebhooks(t *testing.T) {
 	agent, _ := shared.policed(t)
 	shared.reaches(t, shared.run(t, agent, "/say done"), "succeeded")
 	failing := p.byRole("table", "Deliveries").Locator("tr", playwright.LocatorLocatorOptions{HasText: "run.completed"})
-	click(t, p.button("Show 1 new")) // what is new waits until it is asked for
+	click(t, p.GetByRole("button", playwright.PageGetByRoleOptions{Name: regexp.MustCompile(`^Show \d+ new$`)})) // what is new waits until it is asked for
 	contains(t, failing.First(), "pending")
 	contains(t, failing.First(), "500")
 	pick(t, p.Locator("main").GetByLabel("Status"), "failed")
@@ -128,6 +145,62 @@ func TestWebhooks(t *testing.T) {
 	click(t, p.button("Delete"))
 	click(t, within(ask, "button", "Delete"))
 	must(t, expect.Locator(p.byRole("table", "Webhooks").Locator("tr", playwright.LocatorLocatorOptions{HasText: to.url})).ToHaveCount(0))
+}
+
+// A person who leaves the page while a change is under way, or opens another dialog, is neither
+// led away nor interrupted by its answer; the change is made.
+func TestAChangeUnderWayIsAbandoned(t *testing.T) {
+	t.Parallel()
+	kept, deleted := shared.hook(t, newReceiver(t).url, "run.failed"), shared.hook(t, newReceiver(t).url, "run.failed")
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/webhooks/"+kept)
+	under, answer := make(chan struct{}, 2), make(chan struct{})
+	must(t, p.Route(regexp.MustCompile(`/v1/webhooks/[0-9a-f-]+$`), func(r playwright.Route) {
+		if m := r.Request().Method(); m != "DELETE" && m != "PATCH" {
+			_ = r.Continue()
+			return
+		}
+		under <- struct{}{}
+		go func() {
+			<-answer
+			_ = r.Continue()
+		}()
+	}))
+	ask := p.GetByRole("alertdialog")
+	click(t, p.button("Disable"))
+	click(t, within(ask, "button", "Disable"))
+	<-under
+	p.press("Escape")
+	gone(t, ask)
+	click(t, p.button("Rotate secret"))
+	answer <- struct{}{}
+	until(t, "it is disabled", func() bool {
+		var w struct{ Enabled bool }
+		shared.call(t, "GET", "/v1/webhooks/"+kept, nil, &w)
+		return !w.Enabled
+	})
+	visible(t, p.Locator("main").GetByText("disabled").First()) // by the feed
+	visible(t, within(ask, "button", "Rotate secret"))
+	must(t, expect.Locator(ask.GetByRole("alert")).ToHaveCount(0))
+	click(t, within(ask, "button", "Cancel"))
+
+	p.goTo("/console/webhooks/" + deleted)
+	click(t, p.button("Delete"))
+	click(t, within(ask, "button", "Delete"))
+	<-under
+	p.press("Escape")
+	gone(t, ask)
+	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Usage")))
+	p.heading("Usage")
+	said, err := p.ExpectResponse(regexp.MustCompile(deleted), func() error { answer <- struct{}{}; return nil })
+	must(t, err)
+	if said.Status() != 204 {
+		t.Errorf("it is not deleted: %d", said.Status())
+	}
+	_, err = p.Evaluate(`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))`) // what follows an answer has followed
+	must(t, err)
+	p.heading("Usage")
+	hasURL(t, p, `/console/usage$`)
 }
 
 // Section 5: webhooks and the audit are for admins.

@@ -36,6 +36,11 @@ func (s *service) committed(c *journal.Commit) {
 	}
 }
 
+// triggerFired reports that the time at which a trigger fired last is written.
+func (s *service) triggerFired(t id.TenantID, g id.TriggerID) {
+	s.board.Note(t, msg.Change{Kind: "trigger", ID: g.UUID})
+}
+
 // feeds opens feeds for the edge's connections. A feed holds one of the tenant's places for
 // event streams until it is gone.
 type feeds struct {

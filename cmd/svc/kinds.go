@@ -112,7 +112,7 @@ func (s *service) addDeliveries(durable.Config) {
 func (s *service) addTriggers(host durable.Config) {
 	schedules := store.NewSchedules(s.pools.system)
 	trigger.Register(s.node, s.writer, trigger.Config{Store: schedules, Runs: admitted{s.node, s.writer, s.member}, Log: s.log}, host)
-	s.fired = store.NewFired(store.FiredConfig{Note: schedules.NoteFired, Count: trigger.CountFired, Now: s.member.Now, Log: s.log})
+	s.fired = store.NewFired(store.FiredConfig{Note: schedules.NoteFired, Noted: s.triggerFired, Count: trigger.CountFired, Now: s.member.Now, Log: s.log})
 }
 
 func (s *service) addWorkflows(host durable.Config) {

@@ -54,6 +54,7 @@ func (s *service) openOutbound(context.Context) error {
 	s.onStop(s.browser.Close)
 	s.skills = &toolbox.Skills{Rows: store.NewSkillRuns(s.pools.system), Ask: skillRunsAt{s.node}.ask, Available: s.browser.Available}
 	s.noted = store.NewNoted(s.pools.system, s.member.Now, s.log)
+	s.noted.OnChange(s.board.Note)
 	s.tools = toolbox.New(toolbox.Config{Note: s.noted.Exchange, Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
 		Searcher: runSearcher{s.index}, Skills: s.skills})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})

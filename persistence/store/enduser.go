@@ -11,7 +11,10 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-const endUserWord = "end user"
+const (
+	endUserWord = "end user"
+	endUserKind = "end_user" // in the audit log and in feeds
+)
 
 // EndUserFilter narrows a list of end users; nil fields match all.
 type EndUserFilter struct {
@@ -57,6 +60,7 @@ func (t *Tx) UpsertEndUser(ctx context.Context, externalID string, name, email *
 				return id.EndUserID{}, fmt.Errorf("insert end user: %w", err)
 			}
 			if len(made) == 1 {
+				t.note(endUserKind, u.ID.UUID)
 				return u.ID, nil
 			}
 			continue // another transaction created it first
@@ -74,6 +78,7 @@ func (t *Tx) UpsertEndUser(ctx context.Context, externalID string, name, email *
 			return known.ID, err
 		}
 		_, err = t.putEndUser(ctx, known)
+		t.note(endUserKind, known.ID.UUID)
 		return known.ID, err
 	}
 }
@@ -173,7 +178,7 @@ func (t *Tx) UpdateEndUser(ctx context.Context, u id.EndUserID, in *api.EndUserP
 	if row, err = t.putEndUser(ctx, row); err != nil {
 		return nil, err
 	}
-	return row, t.Audit(ctx, "end_user.update", "end_user", u.UUID, nil)
+	return row, t.Audit(ctx, "end_user.update", endUserKind, u.UUID, nil)
 }
 
 // DeleteEndUser deletes an end user. After the commit no query finds it, and its external id
@@ -186,7 +191,7 @@ func (t *Tx) DeleteEndUser(ctx context.Context, u id.EndUserID) error {
 	if err != nil {
 		return err
 	}
-	return t.Audit(ctx, "end_user.delete", "end_user", u.UUID, nil)
+	return t.Audit(ctx, "end_user.delete", endUserKind, u.UUID, nil)
 }
 
 // ThreadsOfEndUser returns up to limit threads of an end user, deleted or not, that are still

@@ -15,6 +15,8 @@ type FiredConfig struct {
 	// Note advances last_fired_at of triggers. It skips triggers whose rows are locked and
 	// returns them (Schedules.NoteFired).
 	Note func(ctx context.Context, fired []Firing) (skipped []Firing, err error)
+	// Noted is called with each trigger that Note has written. It must not block; nil: nothing is called.
+	Noted func(id.TenantID, id.TriggerID)
 	// Count counts a run that a trigger started; by is the label of the metric.
 	Count func(by string)
 	Now   func() time.Time // the cluster's clock; nil: time.Now
@@ -50,6 +52,9 @@ type firedKey struct {
 func NewFired(cfg FiredConfig) *Fired {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Noted == nil {
+		cfg.Noted = func(id.TenantID, id.TriggerID) {}
 	}
 	return &Fired{cfg: cfg, last: map[firedKey]time.Time{}}
 }
@@ -130,6 +135,10 @@ func (f *Fired) runOnce(ctx context.Context) (int, error) {
 	}
 	for _, k := range kept {
 		f.add(firedKey{k.Tenant, k.Trigger}, k.At)
+		delete(told, firedKey{k.Tenant, k.Trigger})
+	}
+	for k := range told {
+		f.cfg.Noted(k.tenant, k.trigger)
 	}
 	return len(fired) - len(kept), err
 }

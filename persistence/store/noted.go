@@ -11,6 +11,7 @@ import (
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 )
 
 // Exchange is how one exchange with a tool server went.
@@ -23,10 +24,12 @@ type Exchange struct {
 }
 
 const (
-	writeNotesEvery = 2 * time.Second
+	writeNotesEvery = time.Second
 	writeNotesTime  = 5 * time.Second
 	// sameFor is how long an outcome is not written again.
 	sameFor = time.Minute
+	// freshFor is how old a row with the same outcome, which another node has written, must be.
+	freshFor = 30 * time.Second
 	// mostNotes bounds what one node keeps of each kind. Further notes are dropped.
 	mostNotes = 1 << 13
 	// maxDenied is how many origins of a key a node keeps between two writes, and half of it how
@@ -49,13 +52,14 @@ type outcome struct {
 type origins map[string]*api.DeniedOrigin
 
 // Noted writes what happens often and may be lost: how exchanges with tool servers go, and which
-// origins embed keys refuse. It keeps notes in memory and writes them every 2 s, those of all
-// tenants in one statement of each kind, so that no call costs a write. Loss: the notes of 2 s,
-// with the process.
+// origins embed keys refuse. It keeps notes in memory and writes them every second, those of all
+// tenants in one statement of each kind, so that no call costs a write. Loss: the notes of one
+// second, with the process.
 type Noted struct {
-	pool *pgxpool.Pool
-	now  func() time.Time
-	log  zerolog.Logger
+	pool    *pgxpool.Pool
+	now     func() time.Time
+	log     zerolog.Logger
+	changed func(id.TenantID, msg.Change)
 
 	mu                   sync.Mutex // guards the fields below
 	servers, connections map[noteKey]outcome
@@ -69,8 +73,12 @@ type Noted struct {
 
 // NewNoted returns a Noted over a pool of the role svc_system. It writes only after Start.
 func NewNoted(pool *pgxpool.Pool, now func() time.Time, log zerolog.Logger) *Noted {
-	return &Noted{pool: pool, now: now, log: log, servers: map[noteKey]outcome{}, connections: map[noteKey]outcome{}, written: map[noteKey]outcome{}, denied: map[noteKey]origins{}}
+	return &Noted{pool: pool, now: now, log: log, changed: func(id.TenantID, msg.Change) {}, servers: map[noteKey]outcome{}, connections: map[noteKey]outcome{}, written: map[noteKey]outcome{}, denied: map[noteKey]origins{}}
 }
+
+// OnChange sets what is called with each tool server, connection and embed key whose row or
+// origins a write has changed. It must not block. Call it before Start.
+func (n *Noted) OnChange(f func(id.TenantID, msg.Change)) { n.changed = f }
 
 // Exchange notes how an exchange with a tool server went. It does not block.
 func (n *Noted) Exchange(e Exchange) {
@@ -174,14 +182,28 @@ func (n *Noted) runOnce(ctx context.Context) error {
 	n.servers, n.connections, n.denied, n.deniedCount = map[noteKey]outcome{}, map[noteKey]outcome{}, map[noteKey]origins{}, 0
 	n.mu.Unlock()
 	b := &pgx.Batch{}
-	queueOutcomes(b, "note_servers", servers)
-	queueOutcomes(b, "note_connections", connections)
-	queueDenied(b, denied)
+	var written []change
+	collect := func(kind string) func(pgx.Rows) error {
+		return func(rows pgx.Rows) error {
+			c := change{Change: msg.Change{Kind: kind}}
+			_, err := pgx.ForEachRow(rows, []any{&c.tenant, &c.ID}, func() error {
+				written = append(written, c)
+				return nil
+			})
+			return err
+		}
+	}
+	queueOutcomes(b, "note_servers", servers, collect("mcp_server"))
+	queueOutcomes(b, "note_connections", connections, collect("connection"))
+	queueDenied(b, denied, collect("embed_key"))
 	if b.Len() == 0 {
 		return nil
 	}
 	if err := n.pool.SendBatch(ctx, b).Close(); err != nil {
 		return named(err)
+	}
+	for _, c := range written {
+		n.changed(c.tenant, c.Change)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -196,7 +218,13 @@ func (n *Noted) runOnce(ctx context.Context) error {
 	return nil
 }
 
-func queueOutcomes(b *pgx.Batch, query string, of map[noteKey]outcome) {
+// change is an object that a write has changed.
+type change struct {
+	tenant id.TenantID
+	msg.Change
+}
+
+func queueOutcomes(b *pgx.Batch, query string, of map[noteKey]outcome, written func(pgx.Rows) error) {
 	if len(of) == 0 {
 		return
 	}
@@ -210,10 +238,10 @@ func queueOutcomes(b *pgx.Batch, query string, of map[noteKey]outcome) {
 			errs[len(errs)-1] = &o.error
 		}
 	}
-	b.Queue(queries.Get(query), tenants, ids, ats, errs)
+	b.Queue(queries.Get(query), tenants, ids, ats, errs, freshFor).Query(written)
 }
 
-func queueDenied(b *pgx.Batch, denied map[noteKey]origins) {
+func queueDenied(b *pgx.Batch, denied map[noteKey]origins, written func(pgx.Rows) error) {
 	var tenants, keyTenants []id.TenantID
 	var keys, keyIDs []id.UUID
 	var names []string
@@ -228,7 +256,7 @@ func queueDenied(b *pgx.Batch, denied map[noteKey]origins) {
 	if len(names) == 0 {
 		return
 	}
-	b.Queue(queries.Get("note_denied"), tenants, keys, names, counts, ats)
+	b.Queue(queries.Get("note_denied"), tenants, keys, names, counts, ats).Query(written)
 	b.Queue(queries.Get("note_denied_trim"), keyTenants, keyIDs, maxDenied/2)
 }
 

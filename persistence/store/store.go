@@ -66,7 +66,7 @@ func New(pool *pgxpool.Pool, v *vault.Vault) *Store {
 	return &Store{pool: pool, vault: v, changed: func(id.TenantID, []msg.Change) {}}
 }
 
-// OnChange sets what is called with the audited objects of each committed change. It must not
+// OnChange sets what is called with the changed objects of each committed change. It must not
 // block. Call it before the store is used.
 func (s *Store) OnChange(f func(id.TenantID, []msg.Change)) { s.changed = f }
 
@@ -315,9 +315,14 @@ func (t *Tx) Audit(ctx context.Context, action, kind string, target id.UUID, det
 			return fmt.Errorf("encode audit detail: %w", err)
 		}
 	}
-	t.changes = append(t.changes, msg.Change{Kind: kind, ID: target})
+	t.note(kind, target)
 	_, err := t.exec(ctx, "audit_insert", t.tenant, id.AuditID{UUID: id.NewAnywhere()}, t.by.Actor, action, kind, target, t.by.IP, jsonArg(doc))
 	return err
+}
+
+// note reports a changed object after the commit (OnChange). Audit notes its own.
+func (t *Tx) note(kind string, target id.UUID) {
+	t.changes = append(t.changes, msg.Change{Kind: kind, ID: target})
 }
 
 // jsonArg returns a document in the form that the driver accepts: as text, NULL for none.

@@ -557,7 +557,7 @@ func TestMessagesAndRunsAreReadInOrder(t *testing.T) {
 	if err := json.Unmarshal(got, &shape); err != nil {
 		t.Fatal(err)
 	}
-	if len(shape.Run) != 18 || string(shape.Run["error"]) != `{"code":"INTERNAL","message":"broke"}` || string(shape.Run["output"]) != "null" ||
+	if len(shape.Run) != 19 || string(shape.Run["error"]) != `{"code":"INTERNAL","message":"broke"}` || string(shape.Run["output"]) != "null" ||
 		string(shape.Run["input"]) != `{"text":"hi"}` || string(shape.Run["thread_id"]) != "null" || string(shape.Run["origin"]) != `{"kind":"api_key","id":"`+w.key.String()+`"}` {
 		t.Errorf("run: %s", got)
 	}

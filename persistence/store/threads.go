@@ -141,6 +141,7 @@ type RunFilter struct {
 	Workflow *id.WorkflowID
 	Statuses []lifecycle.RunStatus
 	Origin   *lifecycle.OriginKind
+	Trigger  *id.TriggerID
 	EndUser  *id.EndUserID
 	Thread   *id.ThreadID
 	Parent   *id.RunID
@@ -175,7 +176,7 @@ func (f *RunFilter) args(t id.TenantID, at id.RunID, limit int) []any {
 		statuses = append(statuses, string(s))
 	}
 	open, bad, others := f.classes()
-	return []any{t, f.before(from), f.Agent, f.Workflow, statuses, open, bad, others, (*string)(f.Origin), f.EndUser, f.Thread, f.Parent, f.TopLevel, f.Code, f.Since, f.Until, f.Summary, n}
+	return []any{t, f.before(from), f.Agent, f.Workflow, statuses, open, bad, others, (*string)(f.Origin), f.EndUser, f.Thread, f.Parent, f.TopLevel, f.Code, f.Since, f.Until, f.Summary, n, f.Trigger}
 }
 
 // classes reports whether the filter admits runs that are open, that ended with an error code, and
@@ -198,31 +199,32 @@ func (f *RunFilter) classes() (open, bad, others bool) {
 }
 
 type runRow struct {
-	ID           id.RunID
-	Status       lifecycle.RunStatus
-	AgentID      *id.AgentID
-	AgentVersion *int
-	WorkflowID   *id.WorkflowID
-	ThreadID     *id.ThreadID
-	ParentRunID  *id.RunID
-	Input        api.Value
-	Output       api.Value
-	Asked        *string
-	ErrorCode    *string
-	ErrorMessage *string
-	OriginKind   lifecycle.OriginKind
-	OriginID     id.UUID
-	EndUserID    *id.EndUserID
-	TokensIn     int64
-	TokensOut    int64
-	CostUSD      float64
-	CreatedAt    time.Time
-	StartedAt    *time.Time
-	FinishedAt   *time.Time
+	ID              id.RunID
+	Status          lifecycle.RunStatus
+	AgentID         *id.AgentID
+	AgentVersion    *int
+	WorkflowID      *id.WorkflowID
+	WorkflowVersion *int
+	ThreadID        *id.ThreadID
+	ParentRunID     *id.RunID
+	Input           api.Value
+	Output          api.Value
+	Asked           *string
+	ErrorCode       *string
+	ErrorMessage    *string
+	OriginKind      lifecycle.OriginKind
+	OriginID        id.UUID
+	EndUserID       *id.EndUserID
+	TokensIn        int64
+	TokensOut       int64
+	CostUSD         float64
+	CreatedAt       time.Time
+	StartedAt       *time.Time
+	FinishedAt      *time.Time
 }
 
 func (r *runRow) run() *api.Run {
-	out := &api.Run{ID: r.ID, Status: r.Status, AgentID: r.AgentID, AgentVersion: r.AgentVersion, WorkflowID: r.WorkflowID, ThreadID: r.ThreadID,
+	out := &api.Run{ID: r.ID, Status: r.Status, AgentID: r.AgentID, AgentVersion: r.AgentVersion, WorkflowID: r.WorkflowID, WorkflowVersion: r.WorkflowVersion, ThreadID: r.ThreadID,
 		ParentRunID: r.ParentRunID, Input: r.Input, Output: r.Output, Origin: api.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt}
 	if r.Asked != nil {

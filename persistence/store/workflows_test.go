@@ -447,32 +447,44 @@ func TestNoTriggerEscapesTheArchivingOfItsWorkflow(t *testing.T) {
 	}
 }
 
-// The list of a workflow's runs does not read those of the tenant's other runs.
-func TestTheRunsOfAWorkflowAreFoundByThemselves(t *testing.T) {
+// The list of a workflow's runs, or a trigger's, does not read those of the tenant's other runs.
+func TestTheRunsOfAWorkflowOrTriggerAreFoundByThemselves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	admin := w.db.Admin(t)
-	wf := id.WorkflowID{UUID: id.NewAnywhere()}
-	for _, sql := range []string{
-		`INSERT INTO runs (tenant_id, id, status, agent_id, origin_kind, origin_id, created_at, finished_at) SELECT $1, gen_random_uuid(), 'succeeded', $2, 'api_key', $2, now(), now() FROM generate_series(1, 5000)`,
-		`INSERT INTO runs (tenant_id, id, status, workflow_id, origin_kind, origin_id, created_at, finished_at) SELECT $1, gen_random_uuid(), 'succeeded', $2, 'api_key', $2, now(), now() FROM generate_series(1, 3)`,
+	wf, trigger := id.WorkflowID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
+	const insert = `INSERT INTO runs (tenant_id, id, status, workflow_id, agent_id, origin_kind, origin_id, created_at, finished_at) SELECT $1, gen_random_uuid(), 'succeeded', `
+	for _, q := range []struct {
+		columns string
+		of      id.UUID
+		n       int
+	}{
+		{`NULL, $2, 'api_key', $2`, id.NewAnywhere(), 3000},
+		{`NULL, $2, 'trigger', $2`, id.NewAnywhere(), 3000}, // of another trigger
+		{`NULL, $2, 'trigger', $2`, trigger.UUID, 3},
+		{`$2, NULL, 'api_key', $2`, wf.UUID, 3},
 	} {
-		if _, err := admin.Exec(t.Context(), sql, w.a, wf); err != nil {
+		if _, err := admin.Exec(t.Context(), insert+q.columns+`, now(), now() FROM generate_series(1, $3)`, w.a, q.of, q.n); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := admin.Exec(t.Context(), "ANALYZE runs"); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := admin.Query(t.Context(), "EXPLAIN "+queries.Get("runs"), append([]any{pgx.QueryExecModeExec}, (&RunFilter{Workflow: &wf}).args(w.a, id.RunID{}, 25)...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := strings.Join(plan, "\n"); !strings.Contains(text, "runs_workflow") {
-		t.Errorf("it reads all runs:\n%s", text)
+	for index, f := range map[string]RunFilter{"runs_workflow": {Workflow: &wf}, "runs_trigger": {Trigger: &trigger}} {
+		rows, err := admin.Query(t.Context(), "EXPLAIN "+queries.Get("runs"), append([]any{pgx.QueryExecModeExec}, f.args(w.a, id.RunID{}, 25)...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(plan, "\n"); !strings.Contains(text, index) {
+			t.Errorf("it reads all runs, not %s:\n%s", index, text)
+		}
+		if got, err := w.View(w.a).Runs(t.Context(), f, id.RunID{}, 25); err != nil || len(got) != 3 {
+			t.Errorf("%s: %d runs, %v", index, len(got), err)
+		}
 	}
 }

@@ -96,25 +96,26 @@ type RunStatus struct {
 
 // Run as open-parts.md shows it.
 type Run struct {
-	ID           id.RunID            `json:"id" doc:"The id, a version 7 UUID."`
-	Status       lifecycle.RunStatus `json:"status"`
-	AgentID      *id.AgentID         `json:"agent_id" doc:"null: a workflow run."`
-	AgentVersion *int                `json:"agent_version" doc:"The version it began with and keeps."`
-	WorkflowID   *id.WorkflowID      `json:"workflow_id" doc:"null: an agent run."`
-	ThreadID     *id.ThreadID        `json:"thread_id" doc:"null: a one-off run."`
-	ParentRunID  *id.RunID           `json:"parent_run_id" doc:"The workflow run that started it."`
-	Input        Value               `json:"input,omitzero" doc:"One-off runs: as it was sent. Messages: { text, attachment_ids?, options? }. Absent with view=summary."`
-	Output       Value               `json:"output,omitzero" doc:"{ text, json? }; null until it has succeeded. Absent with view=summary."`
-	Asked        Opt[string]         `json:"asked,omitzero" doc:"With view=summary: the first 200 characters of what was asked."`
-	Error        *RunError           `json:"error" doc:"Why it failed or was cancelled."`
-	Origin       Origin              `json:"origin" doc:"What started it."`
-	EndUserID    *id.EndUserID       `json:"end_user_id" doc:"On whose behalf it runs."`
-	TokensIn     int64               `json:"tokens_in" doc:"Of all steps."`
-	TokensOut    int64               `json:"tokens_out" doc:"Of all steps."`
-	CostUSD      float64             `json:"cost_usd" doc:"Of all steps; 0 without prices."`
-	CreatedAt    time.Time           `json:"created_at" doc:"UTC."`
-	StartedAt    *time.Time          `json:"started_at" doc:"null: still queued, or cancelled before it began."`
-	FinishedAt   *time.Time          `json:"finished_at" doc:"null: not ended."`
+	ID              id.RunID            `json:"id" doc:"The id, a version 7 UUID."`
+	Status          lifecycle.RunStatus `json:"status"`
+	AgentID         *id.AgentID         `json:"agent_id" doc:"null: a workflow run."`
+	AgentVersion    *int                `json:"agent_version" doc:"The version it began with and keeps."`
+	WorkflowID      *id.WorkflowID      `json:"workflow_id" doc:"null: an agent run."`
+	WorkflowVersion *int                `json:"workflow_version" doc:"The workflow's version that it runs; null: an agent run."`
+	ThreadID        *id.ThreadID        `json:"thread_id" doc:"null: a one-off run."`
+	ParentRunID     *id.RunID           `json:"parent_run_id" doc:"The workflow run that started it."`
+	Input           Value               `json:"input,omitzero" doc:"One-off runs: as it was sent. Messages: { text, attachment_ids?, options? }. Absent with view=summary."`
+	Output          Value               `json:"output,omitzero" doc:"{ text, json? }; null until it has succeeded. Absent with view=summary."`
+	Asked           Opt[string]         `json:"asked,omitzero" doc:"With view=summary: the first 200 characters of what was asked."`
+	Error           *RunError           `json:"error" doc:"Why it failed or was cancelled."`
+	Origin          Origin              `json:"origin" doc:"What started it."`
+	EndUserID       *id.EndUserID       `json:"end_user_id" doc:"On whose behalf it runs."`
+	TokensIn        int64               `json:"tokens_in" doc:"Of all steps."`
+	TokensOut       int64               `json:"tokens_out" doc:"Of all steps."`
+	CostUSD         float64             `json:"cost_usd" doc:"Of all steps; 0 without prices."`
+	CreatedAt       time.Time           `json:"created_at" doc:"UTC."`
+	StartedAt       *time.Time          `json:"started_at" doc:"null: still queued, or cancelled before it began."`
+	FinishedAt      *time.Time          `json:"finished_at" doc:"null: not ended."`
 }
 
 // Shown makes contents that are null visible: in a full view they are null, in a summary absent.

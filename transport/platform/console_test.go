@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 )
@@ -42,11 +44,11 @@ func TestRunFilters(t *testing.T) {
 	w := newWorld(t)
 	names := map[string]string{}
 	at := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
-	eu, parent := id.NewAnywhere(), ""
+	eu, trigger, parent := id.NewAnywhere(), id.NewAnywhere(), ""
 	for i, r := range []struct{ name, set string }{
 		{"failed", `"status": "failed", "error_code": "MODEL_ERROR", "finished_at": "2026-01-01T00:00:00Z"`},
 		{"cancelled", `"status": "cancelled", "error_code": "CANCELLED", "finished_at": "2026-01-01T00:00:00Z"`},
-		{"parent", `"status": "succeeded", "finished_at": "2026-01-01T00:00:00Z", "origin_kind": "trigger"`},
+		{"parent", `"status": "succeeded", "finished_at": "2026-01-01T00:00:00Z", "origin_kind": "trigger", "origin_id": "{trigger}"`},
 		{"child", `"status": "running", "origin_kind": "workflow", "parent_run_id": "{parent}"`},
 		{"eu", `"status": "queued", "origin_kind": "embed_key", "person_id": "{eu}", "end_user_id": "{eu}"`},
 		{"thread", `"status": "queued", "thread_id": "{thread}", "thread_seq": 1, "input": {"text": "` + strings.Repeat("é", 250) + `"}`},
@@ -56,7 +58,7 @@ func TestRunFilters(t *testing.T) {
 		if r.name == "parent" {
 			parent = run
 		}
-		set := strings.NewReplacer("{parent}", parent, "{eu}", eu.String(), "{thread}", w.a.thread.String()).Replace(r.set)
+		set := strings.NewReplacer("{parent}", parent, "{eu}", eu.String(), "{trigger}", trigger.String(), "{thread}", w.a.thread.String()).Replace(r.set)
 		_, err := w.admin.Exec(t.Context(), `INSERT INTO runs SELECT r.* FROM runs x, jsonb_populate_record(x, $1::text::jsonb || jsonb_build_object('id', $2::text, 'created_at', $3::timestamptz)) r WHERE x.id = $4`,
 			"{"+set+"}", run, at.Add(time.Duration(i)*time.Minute), w.a.run)
 		w.must(err)
@@ -80,6 +82,9 @@ func TestRunFilters(t *testing.T) {
 		"?origin=trigger":                           "parent",
 		"?origin=embed_key&status=queued":           "eu",
 		"?origin=nobody":                            "400 VALIDATION origin: expected value to be one of \"api_key, user, trigger, channel, embed_key, workflow\"",
+		"?trigger_id=" + trigger.String():           "parent",
+		"?trigger_id=" + w.a.key.String():           "", // runs of a key with this id
+		"?trigger_id=x":                             "400 VALIDATION trigger_id: expected a UUID",
 		"?end_user_id=" + eu.String():               "eu",
 		"?end_user_id=" + id.NewAnywhere().String(): "",
 		"?thread_id=" + w.a.thread.String():         "thread",
@@ -395,10 +400,21 @@ func TestDeniedOrigins(t *testing.T) {
 	w := newWorld(t)
 	path := "/v1/embed-keys/" + w.a.embedKey.String() + "/denied-origins"
 	noted := store.NewNoted(w.db.System(t), time.Now, zerolog.Nop())
+	var hints []msg.Change
+	noted.OnChange(func(of id.TenantID, c msg.Change) {
+		if of != w.a.tenant {
+			t.Errorf("a hint of tenant %s", of)
+		}
+		hints = append(hints, c)
+	})
 	flush := func() {
 		t.Helper()
+		hints = nil
 		w.must(noted.Start(t.Context()))
 		w.must(noted.Stop(context.Background()))
+		if !slices.Equal(hints, []msg.Change{{Kind: "embed_key", ID: w.a.embedKey.UUID}}) {
+			t.Errorf("hints %v", hints)
+		}
 	}
 	noted.Denied(w.a.tenant, w.a.embedKey, "https://often.example")
 	noted.Denied(w.a.tenant, w.a.embedKey, "https://often.example")
@@ -439,17 +455,40 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	noted := store.NewNoted(w.db.System(t), time.Now, zerolog.Nop())
+	hints := map[msg.Change]int{}
+	noted.OnChange(func(of id.TenantID, c msg.Change) {
+		if of == w.a.tenant {
+			hints[c]++
+		}
+	})
 	server, connection := "/v1/mcp-servers/"+w.a.server.String(), "/v1/connections/"+w.a.connection.String()
 	if got := w.call(w.a, "GET", server, ""); got.get("health.state") != "unknown" || got.get("health.at") != nil {
 		t.Errorf("%s", got.body)
 	}
 	note := func(e string) {
 		t.Helper()
+		clear(hints)
 		noted.Exchange(store.Exchange{Tenant: w.a.tenant, Server: w.a.server, Connection: &w.a.connection, Error: e})
 		w.must(noted.Start(t.Context()))
 		w.must(noted.Stop(context.Background()))
 	}
+	changed := func(n int) {
+		t.Helper()
+		if want := map[msg.Change]int{{Kind: "mcp_server", ID: w.a.server.UUID}: 1, {Kind: "connection", ID: w.a.connection.UUID}: 1}; len(hints) != 2*n || n == 1 && !maps.Equal(hints, want) {
+			t.Errorf("hints %v", hints)
+		}
+	}
 	note("Connection refused.")
+	changed(1)
+	note("Connection refused.")
+	changed(0)
+	// Another node notes the same a moment later.
+	other := store.NewNoted(w.db.System(t), time.Now, zerolog.Nop())
+	other.OnChange(func(_ id.TenantID, c msg.Change) { hints[c]++ })
+	other.Exchange(store.Exchange{Tenant: w.a.tenant, Server: w.a.server, Connection: &w.a.connection, Error: "Connection refused."})
+	w.must(other.Start(t.Context()))
+	w.must(other.Stop(context.Background()))
+	changed(0)
 	if got := w.call(w.a, "GET", server, ""); got.get("health.state") != "failing" || got.get("health.error") != "Connection refused." || got.get("health.at") == nil {
 		t.Errorf("%s", got.body)
 	}
@@ -457,6 +496,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	note("")
+	changed(1)
 	if got := w.call(w.a, "GET", "/v1/mcp-servers", ""); got.get("items.0.health.state") != "ok" || got.get("items.0.health.error") != nil {
 		t.Errorf("%s", got.body)
 	}

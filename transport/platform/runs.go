@@ -26,6 +26,7 @@ type listRuns struct {
 	WorkflowID *id.WorkflowID        `query:"workflow_id"`
 	Status     []lifecycle.RunStatus `query:"status" maxItems:"7" doc:"repeat it for runs of several statuses"`
 	Origin     *lifecycle.OriginKind `query:"origin" doc:"the kind of what started the run"`
+	TriggerID  *id.TriggerID         `query:"trigger_id" doc:"started by this trigger"`
 	EndUserID  *id.EndUserID         `query:"end_user_id"`
 	ThreadID   *id.ThreadID          `query:"thread_id" doc:"none of a deleted thread"`
 	Parent     *string               `query:"parent_run_id" maxLength:"36" doc:"children of this run; none: runs without a parent"`
@@ -37,7 +38,7 @@ type listRuns struct {
 
 // filter returns the filter that the query asks for.
 func (in *listRuns) filter() (store.RunFilter, error) {
-	f := store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Statuses: in.Status, Origin: in.Origin, EndUser: in.EndUserID, Thread: in.ThreadID,
+	f := store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Statuses: in.Status, Origin: in.Origin, Trigger: in.TriggerID, EndUser: in.EndUserID, Thread: in.ThreadID,
 		Code: in.Code, Since: in.Since, Until: in.Until, Summary: in.View == summary}
 	switch {
 	case in.Parent == nil:

@@ -2,6 +2,7 @@ package platform
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"agentsvc/schemas/msg"
@@ -34,6 +35,18 @@ func TestWorkflowRunRoutes(t *testing.T) {
 		{"to a run of an agent", "POST", "/v1/workflows/runs/{run}/events", `{"name": "x"}`, 404, "NOT_FOUND", "", ""},
 		{"list the runs of a workflow", "GET", "/v1/runs?workflow_id={workflow}&limit=1", "", 200, "", `"agent_id":null,"agent_version":null,"workflow_id":"{workflow}"`, ""},
 	})
+	// The version that a run has is the one that was published when it began.
+	_, err := w.admin.Exec(t.Context(), `WITH r AS (INSERT INTO runs (tenant_id, id, status, workflow_id, origin_kind, origin_id, created_at) VALUES ($1, gen_random_uuid(), 'queued', $2, 'user', $2, now()) RETURNING tenant_id, id)
+		INSERT INTO workflow_runs (tenant_id, id, workflow_version, test, owes) SELECT tenant_id, id, 7, false, true FROM r`, w.a.tenant, w.a.workflow)
+	w.must(err)
+	if got := w.call(w.a, "GET", "/v1/runs?status=queued&workflow_id="+w.a.workflow.String(), ""); fmt.Sprint(got.get("items.0.workflow_version")) != "7" {
+		t.Errorf("%s", got.body)
+	} else if one := w.call(w.a, "GET", "/v1/runs/"+got.get("items.0.id").(string), ""); fmt.Sprint(one.get("run.workflow_version")) != "7" {
+		t.Errorf("%s", one.body)
+	}
+	if got := w.call(w.a, "GET", "/v1/runs/"+w.a.run.String(), ""); got.get("run.workflow_version") != nil || fmt.Sprint(got.get("run.agent_version")) != "1" {
+		t.Errorf("a run of an agent: %s", got.body)
+	}
 	// A run of another tenant is not found.
 	if got := w.call(w.b, "POST", events, `{"name": "x"}`); got.status != 404 {
 		t.Errorf("another tenant: %d %s", got.status, got.body)

@@ -121,3 +121,45 @@ func TestFeedOverviewAndStats(t *testing.T) {
 		t.Error("the feed did not end with its key")
 	}
 }
+
+// What nodes write by the way is in the feed too, once it can be read: origins that an embed key
+// refuses, end users who sign in, the health of tool servers, the last firing of a hook.
+func TestTheFeedNamesWhatIsNoted(t *testing.T) {
+	t.Parallel()
+	c := sharedNode(t).tenant("noted")
+	ctx := within(t, 30*time.Second)
+	agent := c.publish(t, "Noted", simulatedModel)
+	k := c.embedKey(t, ctx, agent, "noted")
+	var server, hook struct{ ID string }
+	c.ask(t, ctx, 201, "POST", "/v1/mcp-servers", object{"slug": "gone", "name": "Gone", "transport": "http", "endpoint": "http://127.0.0.1:1/mcp", "auth_kind": "none"}, &server)
+	c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Hook", "kind": "hook", "target": object{"agent_id": agent}}, &hook)
+	frames := c.feed(t, ctx, "?topics=resources")
+	changed := func(kind, id string, shows func() bool) {
+		t.Helper()
+		until(t, ctx, frames, "a change of "+kind+" "+id, func(f fed) bool { return f.Type == "resource.changed" && f.Kind == kind && f.ID == id && shows() })
+	}
+
+	bare := *c
+	bare.Key, bare.Tenant = "", ""
+	if a, err := bare.do(ctx, "GET", "/v1/embed/config", nil, "X-Svc-Embed-Key", k.Key, "Origin", "https://elsewhere.example"); err != nil || a.status != 403 {
+		t.Fatalf("%v %s", err, a)
+	}
+	changed("embed_key", k.ID, func() bool {
+		var denied struct{ Items []struct{ Origin string } }
+		c.ask(t, ctx, 200, "GET", "/v1/embed-keys/"+k.ID+"/denied-origins", nil, &denied)
+		return len(denied.Items) == 1 && denied.Items[0].Origin == "https://elsewhere.example"
+	})
+	person := c.visit(t, ctx, k.Key, k.IdentitySecret, "kim").EndUserID
+	changed("end_user", person, func() bool { return true })
+
+	if a, err := c.do(ctx, "POST", "/v1/mcp-servers/"+server.ID+"/test", object{}); err != nil || a.status < 400 {
+		t.Fatalf("%v %s", err, a)
+	}
+	changed("mcp_server", server.ID, func() bool {
+		var s struct{ Health struct{ State string } }
+		c.ask(t, ctx, 200, "GET", "/v1/mcp-servers/"+server.ID, nil, &s)
+		return s.Health.State == "failing"
+	})
+	c.ask(t, ctx, 202, "POST", "/v1/triggers/"+hook.ID+"/fire", object{}, nil)
+	changed("trigger", hook.ID, func() bool { return c.shown(t, ctx, hook.ID).LastFiredAt != nil })
+}

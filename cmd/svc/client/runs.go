@@ -48,8 +48,12 @@ func runsListCommand() *cobra.Command {
 	since := cmd.Flags().String("since", "", "only runs created at or after a time (RFC 3339), or not longer ago than a duration, as 24h")
 	agent := agentFlag(cmd, "runs")
 	workflow := cmd.Flags().String("workflow", "", "only runs of this workflow, by its slug or id")
+	trigger := cmd.Flags().String("trigger", "", "only runs that this trigger started, by its id")
 	if err := cmd.RegisterFlagCompletionFunc("workflow", completes(workflowKind, -1)); err != nil {
-		panic(err) // the flag is defined a line above
+		panic(err) // the flag is defined above
+	}
+	if err := cmd.RegisterFlagCompletionFunc("trigger", completes(triggerKind, -1)); err != nil {
+		panic(err) // the flag is defined above
 	}
 	cmd.MarkFlagsMutuallyExclusive("agent", "workflow")
 	most := limitFlag(cmd, 25)
@@ -73,7 +77,7 @@ func runsListCommand() *cobra.Command {
 		for _, by := range []struct {
 			kind
 			param, text string
-		}{{agentKind, "agent_id", *agent}, {workflowKind, "workflow_id", *workflow}} {
+		}{{agentKind, "agent_id", *agent}, {workflowKind, "workflow_id", *workflow}, {triggerKind, "trigger_id", *trigger}} {
 			if by.text == "" {
 				continue
 			}

@@ -32,7 +32,9 @@ WHERE tenant_id = $1 AND thread_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 -- times by the index of origins.
 -- $17 leaves contents out, and reads the beginning of what was asked.
 -- name: runs
-SELECT id, status, agent_id, agent_version, workflow_id, thread_id, parent_run_id, CASE WHEN NOT $17 THEN input END AS input, CASE WHEN NOT $17 THEN output END AS output,
+SELECT id, status, agent_id, agent_version, workflow_id,
+  CASE WHEN workflow_id IS NOT NULL THEN (SELECT w.workflow_version FROM workflow_runs w WHERE w.tenant_id = $1 AND w.id = runs.id) END AS workflow_version,
+  thread_id, parent_run_id, CASE WHEN NOT $17 THEN input END AS input, CASE WHEN NOT $17 THEN output END AS output,
   CASE WHEN $17 THEN left(input::text, 4096) END AS asked, error_code, error_message,
   origin_kind, origin_id, end_user_id, tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at
 FROM (
@@ -40,6 +42,7 @@ FROM (
   WHERE tenant_id = $1 AND id < $2 AND ($3::uuid IS NULL OR agent_id = $3) AND ($4::uuid IS NULL OR workflow_id = $4) AND ($5::text[] IS NULL OR status = ANY ($5))
     AND ($7::boolean OR $8::boolean OR finished_at IS NULL) AND ($6::boolean OR $8 OR error_code IS NOT NULL) AND ($8 OR finished_at IS NULL OR error_code IS NOT NULL)
     AND ($9::text IS NULL OR origin_kind = $9)
+    AND ($19::uuid IS NULL OR origin_id = $19) AND ($19 IS NULL OR origin_kind = 'trigger')
     AND ($10::uuid IS NULL OR person_id = $10) AND ($10 IS NULL OR end_user_id = $10)
     AND ($11::uuid IS NULL OR id = ANY (ARRAY(SELECT run_id FROM messages WHERE tenant_id = $1 AND thread_id = $11 AND run_id IS NOT NULL))) AND ($11 IS NULL OR thread_id = $11)
     AND ($12::uuid IS NULL OR parent_run_id = $12) AND (NOT $13::boolean OR parent_run_id IS NULL)
@@ -52,7 +55,9 @@ ORDER BY id DESC LIMIT $18
 
 -- $3 leaves contents out, as above.
 -- name: run
-SELECT id, status, agent_id, agent_version, workflow_id, thread_id, parent_run_id, CASE WHEN NOT $3::boolean THEN input END AS input, CASE WHEN NOT $3 THEN output END AS output,
+SELECT id, status, agent_id, agent_version, workflow_id,
+  CASE WHEN workflow_id IS NOT NULL THEN (SELECT w.workflow_version FROM workflow_runs w WHERE w.tenant_id = $1 AND w.id = runs.id) END AS workflow_version,
+  thread_id, parent_run_id, CASE WHEN NOT $3::boolean THEN input END AS input, CASE WHEN NOT $3 THEN output END AS output,
   CASE WHEN $3 THEN left(input::text, 4096) END AS asked, error_code, error_message,
   origin_kind, origin_id, end_user_id, tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at FROM runs
 WHERE tenant_id = $1 AND id = $2

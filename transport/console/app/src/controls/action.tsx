@@ -1,8 +1,8 @@
 // A change that a person asks for: sent once, repeated with the same key, its failure shown.
 
-import { useRef, useState } from "preact/hooks";
-import { Intent } from "../client/api";
-import { asProblem, type Problem } from "../client/problem";
+import { useEffect, useMemo, useReducer, useState } from "preact/hooks";
+import type { Problem } from "../client/problem";
+import { Doing, type Work } from "./doing";
 import { Reference } from "./states";
 import { Plain } from "./text";
 
@@ -10,57 +10,41 @@ export interface Act {
   busy: boolean;
   problem: Problem | null;
   /** run does the work once: a second click while it runs is none. It returns whether it was done. */
-  run(work: (intent: Intent) => Promise<void>): Promise<boolean>;
+  run(work: Work): Promise<boolean>;
   retry(): void;
   /** clear forgets the problem and what failed. */
   clear(): void;
+  /** abandon forgets the work that runs, as Doing does. */
+  abandon(): void;
 }
 
 export function useAction(): Act {
-  const [busy, setBusy] = useState(false);
-  const [problem, setProblem] = useState<Problem | null>(null);
-  const running = useRef(false);
-  const intent = useRef(new Intent());
-  const last = useRef<((i: Intent) => Promise<void>) | null>(null);
-  const run = async (work: (i: Intent) => Promise<void>): Promise<boolean> => {
-    if (running.current) return false;
-    running.current = true;
-    last.current = work;
-    setBusy(true);
-    setProblem(null);
-    try {
-      await work(intent.current);
-      return true;
-    } catch (e) {
-      setProblem(asProblem(e));
-      return false;
-    } finally {
-      running.current = false;
-      setBusy(false);
-    }
-  };
+  const [, draw] = useReducer((n: number) => n + 1, 0);
+  const doing = useMemo(() => new Doing(() => draw(undefined)), []);
   return {
-    busy,
-    problem,
-    run,
-    retry: () => void (last.current && run(last.current)),
-    clear: () => {
-      setProblem(null);
-      last.current = null;
-    },
+    busy: doing.busy,
+    problem: doing.problem,
+    run: (work) => doing.run(work),
+    retry: doing.retry,
+    clear: () => doing.clear(),
+    abandon: () => doing.abandon(),
   };
 }
 
 /**
  * useAsking is which dialog of an action is open. Opening or closing one forgets what failed
- * before: Try again repeats what was confirmed in this dialog, or nothing.
+ * before: Try again repeats what was confirmed in this dialog, or nothing. What is under way when
+ * another one opens, or the page is left, is abandoned: it neither closes that dialog nor shows
+ * its failure there, nor leads away from where the person went.
  */
 export function useAsking<T>(act: Act, none: T): [T, (to: T) => void] {
   const [asking, set] = useState<T>(none);
+  useEffect(() => () => act.abandon(), []);
   return [
     asking,
     (to) => {
-      act.clear();
+      if (to === none) act.clear();
+      else act.abandon();
       set(() => to);
     },
   ];

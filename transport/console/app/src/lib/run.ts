@@ -21,6 +21,7 @@ export interface Run {
   agent_id: string | null;
   agent_version: number | null;
   workflow_id: string | null;
+  workflow_version: number | null;
   thread_id: string | null;
   parent_run_id: string | null;
   /** The first 200 characters of what was asked (view=summary). */

@@ -157,24 +157,15 @@ export function OneKey({ id }: { id: string }) {
 
 type DeniedOrigin = Schemas["DeniedOrigin"];
 
-/** How often refused origins are read: no hint tells of them. */
-const DENIED_EVERY = 5_000;
-
 /** Denied lists the origins that were refused; one click allows one. */
 function Denied({ id, allowed, onAllowed }: { id: string; allowed: readonly string[]; onAllowed: (k: EmbedKey) => void }) {
   const path = "/v1/embed-keys/" + id;
   const r = useResource<DeniedOrigin[]>(id + " denied", (s) => get<{ items: DeniedOrigin[] }>(path + "/denied-origins", undefined, s).then((x) => x.items), (h) => h.event === "resource.changed" && h.data["id"] === id);
-  useEffect(() => {
-    const t = setInterval(() => {
-      if (document.visibilityState === "visible") r.touch();
-    }, DENIED_EVERY);
-    return () => clearInterval(t);
-  }, [r]);
   const act = useAction();
   const allow = (origin: string): void => {
     void act.run(async (i) => {
       // The list as it is now: somebody may have changed it meanwhile.
-      const fresh = await get<EmbedKey>(path);
+      const fresh = await get<EmbedKey>(path, undefined, i.signal);
       const now = fresh.allowed_origins.includes(origin) ? fresh : await i.send<EmbedKey>("PATCH", path, { allowed_origins: [...fresh.allowed_origins, origin] });
       onAllowed(now);
       r.fact((all) => all?.filter((o) => o.origin !== origin));

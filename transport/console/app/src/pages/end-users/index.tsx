@@ -53,9 +53,6 @@ async function found(q: string, tag: string, known: Map<string, EndUser>, s: Abo
   return { items: all.filter((u) => !tag || u.tags.includes(tag)), full: near.items.length >= FOUND };
 }
 
-/** How often the list is read again at least. */
-const EVERY = 5_000;
-
 function List() {
   const q = (query.value.get("q") ?? "").trim().slice(0, 200);
   const tag = (query.value.get("tag") ?? "").slice(0, 60);
@@ -79,20 +76,13 @@ function List() {
       return h.data["id"];
     },
   });
-  // A visitor who signs in is made without a hint: the list is read again when a conversation goes on, and now and then.
-  useEffect(() => {
-    const off = onHint((h) => {
-      if (h.event === "fresh") known.clear();
-      if (!q && h.event === "run.changed" && h.data["thread_id"] && h.data["status"] === "queued") list.touch();
-    });
-    const timer = setInterval(() => {
-      if (document.visibilityState === "visible") list.touch();
-    }, EVERY);
-    return () => {
-      off();
-      clearInterval(timer);
-    };
-  }, [list]);
+  useEffect(
+    () =>
+      onHint((h) => {
+        if (h.event === "fresh") known.clear();
+      }),
+    [known],
+  );
   const clear = (): void => {
     setDraft({ q: "", tag: "" });
     setQuery({ q: null, tag: null });

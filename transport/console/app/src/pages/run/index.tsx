@@ -199,7 +199,7 @@ function Facts({ run, kids }: { run: Run; kids: Run[] }) {
         <dt>{run.workflow_id && !run.agent_id ? "Workflow" : "Agent"}</dt>
         <dd>
           <AgentName run={run} link />
-          {run.agent_version !== null && <span class="dim">{` version ${run.agent_version}`}</span>}
+          {(run.agent_version ?? run.workflow_version) !== null && <span class="dim">{` version ${run.agent_version ?? run.workflow_version}`}</span>}
         </dd>
       </div>
       <div>

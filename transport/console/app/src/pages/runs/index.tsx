@@ -26,6 +26,7 @@ export const FILTERS = {
   agent: idParam,
   workflow: idParam,
   origin: choice("", ...ORIGINS),
+  trigger: idParam,
   end_user: idParam,
   thread: idParam,
   code: text(100),
@@ -41,6 +42,7 @@ const queryOf = (f: Filters) => ({
   agent_id: f.agent,
   workflow_id: f.workflow,
   origin: f.origin,
+  trigger_id: f.trigger,
   end_user_id: f.end_user,
   thread_id: f.thread,
   code: f.code,
@@ -143,7 +145,7 @@ function FilterBar({ f, set, clear }: { f: Filters; set: (c: Partial<Filters>) =
   useEffect(() => {
     workflows.read();
   }, []);
-  const n = [f.status.length > 0, f.agent, f.workflow, f.origin, f.code, f.from, f.to, f.end_user, f.thread].filter(Boolean).length;
+  const n = [f.status.length > 0, f.agent, f.workflow, f.origin, f.code, f.from, f.to, f.trigger, f.end_user, f.thread].filter(Boolean).length;
   const bar = (
     <div class="filters" role="group" aria-label="Filters">
       <fieldset class="chips">
@@ -161,6 +163,7 @@ function FilterBar({ f, set, clear }: { f: Filters; set: (c: Partial<Filters>) =
       <Select label="Code" value={f.code} choices={codes} onChange={(code) => set({ code })} />
       <Moment label="From" value={f.from} onChange={(from) => set({ from })} />
       <Moment label="To" value={f.to} onChange={(to) => set({ to })} />
+      {f.trigger && <Chosen what="Trigger" value={f.trigger} off={() => set({ trigger: "" })} />}
       {f.end_user && <Chosen what="End user" value={f.end_user} off={() => set({ end_user: "" })} />}
       {f.thread && <Chosen what="Thread" value={f.thread} off={() => set({ thread: "" })} />}
       {clear && (

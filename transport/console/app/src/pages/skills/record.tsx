@@ -2,7 +2,6 @@
 // do becomes steps.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { call } from "../../client/api";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { useDirty } from "../../controls/dirty";
@@ -52,8 +51,8 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
     leave(to);
   };
   const discard = (): void => {
-    void gone.run(async () => {
-      if (!lost) await call("DELETE", "/v1/browser-skills/recorder-sessions/" + s.id);
+    void gone.run(async (i) => {
+      if (!lost) await i.send("DELETE", "/v1/browser-skills/recorder-sessions/" + s.id);
       end(of ? href("skills/" + of) : href("skills"));
     });
   };

@@ -22,7 +22,6 @@ import { visible } from "../../lib/hostile";
 import type { Json } from "../../lib/json";
 import { pathOf, pathsOf, type OrgNode } from "../../lib/org";
 import { id as idParam } from "../../lib/query";
-import { LATER, useFresh, useLooking } from "./servers";
 import { TestResult, useTests, type Tested } from "./test";
 import type { Connection, InTab, Server } from "./types";
 
@@ -48,9 +47,7 @@ export function Connections({ create, making, onMade }: InTab) {
     // A server that moves takes the credentials of its connections away, and one that goes takes them along.
     concerns: (h) => (mine(h) ? typeof h.data["id"] === "string" && h.data["id"] : h.event === "resource.changed" && h.data["kind"] === "mcp_server"),
   });
-  const [touch] = useState(() => () => list.touch());
-  useLooking(touch);
-  const tests = useTests(() => setTimeout(touch, LATER));
+  const tests = useTests();
   const serverOf = (c: Connection): Server | undefined => servers.data.value?.items.find((s) => s.id === c.mcp_server_id);
   const test = (c: Connection): void => {
     setQuery({ open: c.id }, open === c.id);
@@ -143,7 +140,6 @@ interface OneProps {
 
 function OneConnection(p: OneProps) {
   const r = useResource<Connection>(p.id, (s) => get<Connection>("/v1/connections/" + p.id, undefined, s), (h) => (mine(h) && h.data["id"] === p.id) || (h.event === "resource.changed" && h.data["kind"] === "mcp_server"));
-  useFresh(r, p.tested);
   const c = r.data.value;
   const error = r.error.value;
   if (!c)

@@ -1,7 +1,7 @@
 // Tool servers: how they are, what they list, where they are.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Problem } from "../../client/problem";
@@ -16,7 +16,7 @@ import { Tree } from "../../controls/tree";
 import { announce } from "../../frame/announce";
 import { href, query, setQuery } from "../../frame/router";
 import { useList } from "../../live/list";
-import { useResource, type Reader, type Resource } from "../../live/resource";
+import { useResource, type Resource } from "../../live/resource";
 import { AUTH_KINDS, authText, changesOf, movesOrigin, objectOf, objectText, slugOf, type AuthKind } from "../../lib/access";
 import { visible } from "../../lib/hostile";
 import { id as idParam } from "../../lib/query";
@@ -25,18 +25,6 @@ import { TestResult, useTests, type Tested } from "./test";
 import type { InTab, Server } from "./types";
 
 const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h.event === "resource.changed" && h.data["kind"] === "mcp_server";
-
-/** Health changes with calls of agents, which the feed does not name. */
-const LOOK = 15_000;
-/** After so long the use of a credential is written. */
-export const LATER = 2500;
-
-export function useLooking(touch: () => void): void {
-  useEffect(() => {
-    const t = setInterval(touch, LOOK);
-    return () => clearInterval(t);
-  }, [touch]);
-}
 
 export function HealthMark({ of: s }: { of: Server }) {
   if (!s.enabled) return <Status of="disabled" />;
@@ -65,8 +53,6 @@ export function Servers({ create, making, onMade }: InTab) {
     one: (id, s) => get<Server>("/v1/mcp-servers/" + id, undefined, s).catch(unlessGone),
     concerns: (h) => mine(h) && typeof h.data["id"] === "string" && h.data["id"],
   });
-  const [touch] = useState(() => () => list.touch());
-  useLooking(touch);
   const tests = useTests((server, problem) => {
     const health = known(problem);
     if (health) list.fact(server, (s) => ({ ...s, health }));
@@ -158,23 +144,8 @@ interface OneProps {
   onGone: (id: string) => void;
 }
 
-/** useFresh reads an open object again once its own test has ended, and as often as health is looked at. */
-export function useFresh(r: Reader, tested: Tested | undefined): void {
-  const [touch] = useState(() => () => r.touch());
-  useLooking(touch);
-  const ended = tested && !tested.busy ? tested : undefined;
-  useEffect(() => {
-    if (!ended) return;
-    touch();
-    // Uses are written a little later.
-    const t = setTimeout(touch, LATER);
-    return () => clearTimeout(t);
-  }, [ended]);
-}
-
 function OneServer(p: OneProps) {
   const r = useResource<Server>(p.id, (s) => get<Server>("/v1/mcp-servers/" + p.id, undefined, s), (h) => mine(h) && h.data["id"] === p.id);
-  useFresh(r, p.tested);
   const s = r.data.value;
   const error = r.error.value;
   const close = (

@@ -22,7 +22,7 @@ export interface Tested {
 }
 
 /** useTests keeps the outcome of each test until the page is left. A second click while one runs is none. */
-export function useTests(onDone: (server: string, problem: Problem | null) => void) {
+export function useTests(onDone: (server: string, problem: Problem | null) => void = () => undefined) {
   const [all, setAll] = useState<Record<string, Tested>>({});
   const running = useRef(new Set<string>());
   const there = useRef(true);

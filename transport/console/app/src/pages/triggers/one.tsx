@@ -20,9 +20,9 @@ import { LANGUAGES, signedCall, type Language } from "../../lib/hook";
 import { brief, visible } from "../../lib/hostile";
 import { inexactText, parseJson, type Json } from "../../lib/json";
 import { askedText, type Run } from "../../lib/run";
-import { useList } from "../../live/list";
+import { useList, type LiveList } from "../../live/list";
 import { useResource, type Resource } from "../../live/resource";
-import { RunLink, RunTime } from "../run/parts";
+import { hasPage, RunLink, RunTime } from "../run/parts";
 import { TriggerForm } from "./form";
 import { Due, Target, times } from "./parts";
 import type { TriggerView } from "./trigger";
@@ -34,7 +34,7 @@ export function OneTrigger({ id }: { id: string }) {
   const r: Resource<TriggerView> = useResource<TriggerView>(
     id,
     (s) => get<TriggerView>(path, undefined, s),
-    (h) => (h.event === "resource.changed" && h.data["id"] === id) || (h.event === "run.changed" && isOf(r.data.peek(), h.data)),
+    (h) => h.event === "resource.changed" && h.data["id"] === id,
   );
   const [secret, setSecret] = useState("");
   const [fired, setFired] = useState("");
@@ -124,7 +124,10 @@ export function OneTrigger({ id }: { id: string }) {
         <Facts t={t} />
         {t.schedule ? <Times t={t} /> : <Hook t={t} />}
       </div>
-      <h2>Recent runs</h2>
+      <div class="heading">
+        <h2>Recent runs</h2>
+        {hasPage("runs") && <a href={href("runs", { trigger: t.id })}>All runs</a>}
+      </div>
       <Runs t={t} />
       {asking === "edit" && (
         <TriggerForm
@@ -166,7 +169,7 @@ export function OneTrigger({ id }: { id: string }) {
 }
 
 /** isOf says whether a run is of a trigger's target: hints do not say what started it. */
-const isOf = (t: TriggerView | undefined, run: Record<string, unknown>): boolean => !!t && (t.target.agent_id ? run["agent_id"] === t.target.agent_id : run["workflow_id"] === t.target.workflow_id);
+const isOf = (t: TriggerView, run: Record<string, unknown>): boolean => (t.target.agent_id ? run["agent_id"] === t.target.agent_id : run["workflow_id"] === t.target.workflow_id);
 
 function Facts({ t }: { t: TriggerView }) {
   return (
@@ -280,26 +283,12 @@ function FireWith({ t, act, onFire, onClose }: { t: TriggerView; act: ReturnType
   );
 }
 
-/** Runs that are enough for a first look, and pages that are read to find them. */
-const ENOUGH = 10;
-const READS = 3;
-
 function Runs({ t }: { t: TriggerView }) {
-  const of = { agent_id: t.target.agent_id, workflow_id: t.target.workflow_id };
-  // The service knows no filter by trigger: the runs that triggers started of this target are read, and those of others left out.
-  const list = useList<Run>(t.id + JSON.stringify(of), {
-    read: async (cursor, s) => {
-      const items: Run[] = [];
-      for (let n = 0; n < READS; n++) {
-        const page: Page<Run> = await get<Page<Run>>("/v1/runs", { view: "summary", origin: "trigger", ...of, limit: 100, cursor }, s);
-        items.push(...page.items.filter((r) => r.origin.id === t.id));
-        cursor = page.next_cursor;
-        if (!cursor || items.length >= ENOUGH) break;
-      }
-      return { items, next_cursor: cursor };
-    },
+  const list: LiveList<Run> = useList<Run>(t.id, {
+    read: (cursor, s) => get<Page<Run>>("/v1/runs", { view: "summary", trigger_id: t.id, limit: 100, cursor }, s),
     one: (id, s) => get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, s).then((x) => x.run),
-    concerns: (h) => h.event === "run.changed" && isOf(t, h.data) && String(h.data["id"]),
+    // A run that is shown may be of a former target.
+    concerns: (h) => h.event === "run.changed" && (isOf(t, h.data) || !!list.items.peek()?.some((r) => r.id === h.data["id"])) && String(h.data["id"]),
   });
   return (
     <Listing
@@ -322,7 +311,7 @@ function Runs({ t }: { t: TriggerView }) {
         { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
         { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
       ]}
-      empty={list.next.value ? <Empty title="None among the newest runs">Older runs of its target are read on.</Empty> : <Empty title="No runs yet">{t.enabled ? "They appear here as soon as it fires." : "It is paused."}</Empty>}
+      empty={<Empty title="No runs yet">{t.enabled ? "They appear here as soon as it fires." : "It is paused."}</Empty>}
     />
   );
 }
