@@ -37,6 +37,7 @@ var scenarios = []struct {
 	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},
+	{"knowledge", "searches of 1,000,000 chunks, and beside runs and ingestion", benchKnowledge},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
 
@@ -46,6 +47,8 @@ func main() {
 	total := flag.Int("runs", 20000, "runs of the scenario runs")
 	quiet := flag.Int("quiet", 900, "runs of the quiet tenant in the scenario quiet (3000 for the budget)")
 	soak := flag.Duration("soak", 10*time.Minute, "how long the scenario soak lasts")
+	chunks := flag.Int("chunks", 1_000_000, "chunks of the great base in the scenario knowledge")
+	other := flag.String("other", "", "another binary of the service, to be compared in the scenario knowledge")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -76,7 +79,7 @@ func main() {
 			if err != nil {
 				return err
 			}
-			b.total, b.quiet, b.soak = *total, *quiet, *soak
+			b.total, b.quiet, b.soak, b.chunks, b.other = *total, *quiet, *soak, *chunks, *other
 			err = s.run(ctx, b)
 			b.close()
 			if err != nil {
