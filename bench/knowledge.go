@@ -17,12 +17,13 @@ import (
 )
 
 const (
-	sampleDocuments = 40
-	sampleWords     = 13_000 // of each: about 50 chunks
+	sampleDocuments = 30
+	sampleWords     = 13_000 // of each
+	chunkTokens     = 120    // about 80 words
 	vocabulary      = 50_000
 	smallChunks     = 10_000 // of the tenant with the budget
 	vectorChunks    = 20_000
-	searchesOfAKind = 200
+	searchesOfAKind = 100
 )
 
 // zipf draws a word as often as natural texts have it; a low number is a frequent word.
@@ -45,7 +46,7 @@ type shelf struct {
 }
 
 func (b *bed) shelf(name string, embedding any) (*shelf, error) {
-	body := map[string]any{"name": name}
+	body := map[string]any{"name": name, "chunking": map[string]any{"max_tokens": chunkTokens, "overlap_tokens": 0}}
 	if embedding != nil {
 		body["embedding"] = embedding
 	}
@@ -330,7 +331,10 @@ func benchKnowledge(ctx context.Context, b *bed) error {
 }
 
 // again starts the service anew, on the same address and database.
-func (b *bed) again(ctx context.Context) error { return b.launch(ctx, b.env) }
+func (b *bed) again(ctx context.Context) error {
+	b.http.CloseIdleConnections()
+	return b.launch(ctx, b.env)
+}
 
 // besides measures searches, ingestion and runs beside each other.
 func (b *bed) besides(ctx context.Context, great, small *shelf, other *bed) error {

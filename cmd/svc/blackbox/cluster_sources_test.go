@@ -454,8 +454,10 @@ func TestClusterSourcesDefects(t *testing.T) {
 	judged := func() map[string]bool {
 		laws := map[string]bool{}
 		d.judge(t, ctx, func(law, format string, args ...any) {
+			if !laws[law] {
+				t.Logf(law+": "+format, args...)
+			}
 			laws[law] = true
-			t.Logf(law+": "+format, args...)
 		})
 		return laws
 	}
