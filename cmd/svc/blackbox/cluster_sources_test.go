@@ -374,7 +374,7 @@ func TestClusterSources(t *testing.T) {
 	for _, v := range d.vendors {
 		owners.Go(func() { d.syncs(ctx, v, stop) })
 		for _, x := range v.crates {
-			if v == d.doomed { // nobody but the syncs has it: its documents may be deleted at any moment
+			if v == d.doomed { // its documents may be deleted at any moment: it is changed by one goroutine, below
 				continue
 			}
 			owners.Go(func() { d.lives(t, ctx, x, ids[x.key()], stop, broken) })
