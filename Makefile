@@ -61,7 +61,7 @@ crash: long ## kill -9 at every commit boundary and at random under load, agains
 	$(GO) test -tags failpoints -count=1 -timeout 10m -run 'TestAChromiumElsewhere|TestTheOperatorDoesWithoutASandbox|TestNoDatagramLeaves' ./transport/browser
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
-	$(GO) test -tags storm -count=1 -timeout 20m -run 'TestCluster(OfOne|Bulk|Documents|Storm|Kill|Skills)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
+	$(GO) test -tags storm -count=1 -timeout 30m -run 'TestCluster(OfOne|Bulk|Documents|Sources|SourcesDefects|Storm|Kill|Skills)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
 
 upgrade: ## work that the binary of an earlier commit began goes on under today's, on one node and node by node under load (ten minutes; needs the history of the repository)
 	$(GO) test -tags storm -count=1 -timeout 40m -run '^TestUpgrade' ./cmd/svc/blackbox
@@ -70,7 +70,7 @@ planted: ## each law of the storms finds a planted fault, and the defects of mak
 	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(PlantedFaults|DefectsApply)$$' ./cmd/svc/blackbox
 
 storm: ## the same and defects that are planted, twenty rolling restarts, and 300 kills, with Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
-	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Documents|Storm|Kill|Skills|SkillDefects|Defects|LongStorm|Rolls|RollsShort|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
+	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Documents|Sources|SourcesDefects|Storm|Kill|Skills|SkillDefects|Defects|LongStorm|Rolls|RollsShort|PlantedFaults)$$|TestEmbedOnThreeNodes$$|TestHostileUploads$$' ./cmd/svc/blackbox
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...

@@ -764,7 +764,7 @@ var blackboxImports = []string{"schemas", "cmd/svc/cli", "cmd/svc/client", "cmd/
 	"persistence/blob/blobtest", "persistence/failpoint", "persistence/pg", "persistence/pgtest", "persistence/private",
 	"persistence/store", "persistence/vault", // tenants that are made faster than by the command line
 	"cluster/placement", // which node owns an id
-	"transport/browser/site", "transport/mcp/demo", "transport/mcp/leak", "transport/model/fake"}
+	"transport/browser/site", "transport/connector/connectortest", "transport/mcp/demo", "transport/mcp/leak", "transport/model/fake"}
 
 // Tests that run the binary are in cmd/svc/blackbox and know no part of the service. The
 // tests of cmd/svc itself start no binary.

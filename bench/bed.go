@@ -29,12 +29,15 @@ type bed struct {
 	total   int
 	quiet   int
 	soak    time.Duration
+	chunks  int
+	other   string // another binary
 	dir     string
 	bin     string // of Postgres
 	socket  string
 	pg      *exec.Cmd
 
 	svc    *exec.Cmd
+	env    []string // of svc
 	base   string
 	others []string // bases of further nodes: each request goes to a random one of all
 	tenant string
@@ -194,6 +197,7 @@ func (b *bed) serve(ctx context.Context, model string, env ...string) error {
 // launch starts the service's process and waits until it serves.
 func (b *bed) launch(ctx context.Context, env []string) error {
 	b.svc = exec.Command(b.svcFile, "serve")
+	b.env = env
 	// As in deploy/. A scenario's own GOGC comes later in env, and the last value counts.
 	env = append([]string{"GOGC=300", "GOMEMLIMIT=2GiB"}, env...)
 	b.svc.Env, b.svc.Stderr, b.svc.Stdout = env, os.Stderr, os.Stderr

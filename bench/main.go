@@ -38,6 +38,7 @@ var scenarios = []struct {
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
 	{"feed", "runs of a tenant with 200 consoles against without", benchFeed},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},
+	{"knowledge", "searches of 1,000,000 chunks, and beside runs and ingestion", benchKnowledge},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
 
@@ -47,6 +48,8 @@ func main() {
 	total := flag.Int("runs", 20000, "runs of the scenario runs")
 	quiet := flag.Int("quiet", 900, "runs of the quiet tenant in the scenario quiet (3000 for the budget)")
 	soak := flag.Duration("soak", 10*time.Minute, "how long the scenario soak lasts")
+	chunks := flag.Int("chunks", 1_000_000, "chunks of the great base in the scenario knowledge")
+	other := flag.String("other", "", "another binary of the service, to be compared in the scenario knowledge")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -80,7 +83,7 @@ func main() {
 			if err != nil {
 				return err
 			}
-			b.total, b.quiet, b.soak = *total, *quiet, *soak
+			b.total, b.quiet, b.soak, b.chunks, b.other = *total, *quiet, *soak, *chunks, *other
 			err = s.run(ctx, b)
 			b.close()
 			if err != nil {

@@ -147,7 +147,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}
 	s := State{
 		Tenant: a.Tenant, ID: id.RunID{UUID: a.ID}, Workflow: r.WorkflowID, Version: r.Version, Test: r.Test, Input: r.Input, Variables: r.Variables,
-		Origin: msg.Origin{Kind: r.OriginKind, ID: r.OriginID}, CreatedAt: r.CreatedAt, Status: r.Status, Output: r.Output,
+		Origin: msg.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID, CreatedAt: r.CreatedAt, Status: r.Status, Output: r.Output,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Seq: r.Seq, Steps: r.Steps, Owes: r.Owes, OrgNode: r.OrgNode, Seen: map[string]bool{}, Heard: len(r.Events),
 	}
@@ -469,7 +469,7 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 	case ChildBegan:
 		w.Rows = append(w.Rows, &engine.RunInsert{
 			ID: f.Run, AgentID: &f.Agent, AgentVersion: &f.Version, ParentRunID: &s.ID, Input: f.Step.Input,
-			OriginKind: lifecycle.OriginWorkflow, OriginID: s.ID.UUID, CreatedAt: f.At, State: k.cfg.Ready,
+			OriginKind: lifecycle.OriginWorkflow, OriginID: s.ID.UUID, EndUserID: s.EndUserID, CreatedAt: f.At, State: k.cfg.Ready,
 		})
 	case ChildEnded:
 		w.TimersDone = append(w.TimersDone, s.timer(msg.ChildTimer(f.Run)))
@@ -506,7 +506,7 @@ func (s *State) timer(name string) journal.TimerKey {
 func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	w.New = true
 	w.Rows = append(w.Rows,
-		&engine.RunInsert{ID: s.ID, WorkflowID: &s.Workflow, Input: s.Input, OriginKind: s.Origin.Kind, OriginID: s.Origin.ID, CreatedAt: s.CreatedAt},
+		&engine.RunInsert{ID: s.ID, WorkflowID: &s.Workflow, Input: s.Input, OriginKind: s.Origin.Kind, OriginID: s.Origin.ID, EndUserID: s.EndUserID, CreatedAt: s.CreatedAt},
 		&engine.WorkflowInsert{Run: s.ID, Version: s.Version, Test: s.Test, Variables: s.Variables, Node: s.OrgNode, Owes: s.Owes})
 	start, ok := m.(msg.StartWorkflow)
 	if !ok {
@@ -567,7 +567,7 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 		if f, ok := f.(ChildBegan); ok {
 			k.cfg.Actors.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: f.Run.UUID}, msg.Proceed{Accepted: &msg.Accepted{
 				Run: f.Run, AgentID: f.Agent, AgentVersion: f.Version, Input: f.Step.Input,
-				Origin: msg.Origin{Kind: lifecycle.OriginWorkflow, ID: next.ID.UUID}, CreatedAt: f.At, Parent: &next.ID, State: k.cfg.Ready,
+				Origin: msg.Origin{Kind: lifecycle.OriginWorkflow, ID: next.ID.UUID}, EndUserID: next.EndUserID, CreatedAt: f.At, Parent: &next.ID, State: k.cfg.Ready,
 			}})
 		}
 	}

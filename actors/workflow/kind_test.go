@@ -213,6 +213,27 @@ func TestAChildRun(t *testing.T) {
 	}
 }
 
+// open-parts.md, End users, ACLs: child runs inherit the end user, those that begin after the run was loaded from
+// its rows too. So their searches find what that person may see.
+func TestChildRunsInheritTheEndUser(t *testing.T) {
+	w := newWorld(t)
+	person := id.EndUserID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO end_users (tenant_id, id, external_id) VALUES ($1, $2, 'kim')`, w.tenant, person)
+	r, start := w.started(strings.ReplaceAll(`{"nodes": [{"id": "a", "type": "agent", "agent_id": "AGENT", "input": "/say first"}, {"id": "e", "type": "wait_event", "event": "go"},
+		{"id": "b", "type": "agent", "agent_id": "AGENT", "input": "/say second"}], "edges": [{"from": "a", "to": "e"}, {"from": "e", "to": "b"}]}`, "AGENT", w.agent.String()), `null`, ``)
+	start.EndUserID = &person
+	w.ask(r, start)
+	w.eventually("it waits for the event", func() bool { return strings.HasSuffix(w.nodes(r), "w:e") })
+	w.restart(0, false)
+	w.inject(r, "go", `1`, "")
+	if got := w.ended(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	if got := w.text(`SELECT string_agg(coalesce((end_user_id = $2)::text, 'none') || ' ' || coalesce((person_id = $2)::text, 'none'), ', ') FROM runs WHERE id = $1 OR parent_run_id = $1`, r, person); got != "true true, true true, true true" {
+		t.Errorf("the run and its children work for the person: %s", got)
+	}
+}
+
 // A waiting run is rows only: it is not in memory, and the sweep does not wake it.
 func TestAWaitingRunIsRowsOnly(t *testing.T) {
 	w := newWorld(t)

@@ -148,7 +148,7 @@ func create(mc Machine, s State, m any, now time.Time) (decision, error) {
 		return decision{}, problem.Unavailable("The workflow's definition could not be read.", time.Second)
 	}
 	s.Workflow, s.Version, s.Test = start.Workflow, start.Version, start.Test
-	s.Input, s.Variables, s.Origin, s.OrgNode = start.Input, start.Variables, start.Origin, start.Node
+	s.Input, s.Variables, s.Origin, s.EndUserID, s.OrgNode = start.Input, start.Variables, start.Origin, start.EndUserID, start.Node
 	s.Status, s.CreatedAt = lifecycle.RunQueued, now
 	s.Owes = true
 	return decision{Next: s, Changed: true, Facts: []any{Created{}}, Reply: msg.Started{Run: s.ID}}, nil

@@ -24,6 +24,7 @@ type State struct {
 	Input     json.RawMessage
 	Variables json.RawMessage // those that the run was started with
 	Origin    msg.Origin
+	EndUserID *id.EndUserID // child runs inherit it
 	CreatedAt time.Time
 
 	Status     lifecycle.RunStatus

@@ -115,6 +115,7 @@ type Workflow struct {
 	ErrorMessage *string
 	OriginKind   lifecycle.OriginKind
 	OriginID     id.UUID
+	EndUserID    *id.EndUserID
 	TokensIn     int64
 	TokensOut    int64
 	CostUSD      float64
@@ -207,7 +208,7 @@ func (s *Store) Workflow(ctx context.Context, tenant id.TenantID, run id.RunID) 
 	err := s.together(ctx, func(b *pgx.Batch) {
 		b.Queue(workflowSQL, tenant, run).QueryRow(func(row pgx.Row) (err error) {
 			found, err = one(row.Scan(&w.Status, &w.WorkflowID, &w.Version, &w.Test, &w.Variables, &w.Progress, &w.OrgNode, &w.Owes, &w.Input, &w.Output, &w.ErrorCode, &w.ErrorMessage,
-				&w.OriginKind, &w.OriginID, &w.TokensIn, &w.TokensOut, &w.CostUSD, &w.CreatedAt, &w.StartedAt, &w.FinishedAt, &w.Seq, &w.Steps, &w.RowVersion, &w.Epoch))
+				&w.OriginKind, &w.OriginID, &w.EndUserID, &w.TokensIn, &w.TokensOut, &w.CostUSD, &w.CreatedAt, &w.StartedAt, &w.FinishedAt, &w.Seq, &w.Steps, &w.RowVersion, &w.Epoch))
 			return err
 		})
 		b.Queue(workflowStepsSQL, tenant, run).Query(func(rows pgx.Rows) (err error) {

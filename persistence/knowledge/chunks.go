@@ -219,6 +219,8 @@ var (
 	documentsSQL  = queries.Get("documents")
 	vectorsSQL    = queries.Get("vectors")
 	candidatesSQL = queries.Get("candidates")
+	sharesSQL     = queries.Get("shares")
+	visibleSQL    = queries.Get("visible")
 	similarSQL    = queries.Get("similar")
 	textsSQL      = queries.Get("texts")
 	holdSQL       = queries.Get("hold")

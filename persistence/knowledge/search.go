@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/persistence/store"
@@ -30,6 +31,14 @@ const (
 	writeTimeout = 30 * time.Second
 	// MaxCandidates is how many chunks a search ranks.
 	MaxCandidates = 20_000
+	// wideCandidates is about how many chunks it ranks where the viewer may see more than MaxCandidates.
+	wideCandidates = 8000
+	// leastOthers is of how many chunks one may conclude how frequent a word is, and guessed the part of
+	// all chunks in which it occurs otherwise.
+	leastOthers = 30
+	guessed     = 0.1
+	// leastBeginning is how long an unfinished word is at least, in characters, to be looked for there.
+	leastBeginning = 4
 	// maxSimilar is how many chunks are read to find the word that was meant.
 	maxSimilar = 500
 )
@@ -49,12 +58,17 @@ type Index struct {
 	loads    chan struct{}
 	paused   paused
 	turns    turns
+	places   *places
+	seen     seen
+	most     int // MaxCandidates
+	wide     int // wideCandidates
 }
 
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
-	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}}}
+	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}},
+		places: newPlaces(searchesEach, searchesAll, searchesWaiting), most: MaxCandidates, wide: wideCandidates}
 }
 
 // Query is a search in one base.
@@ -103,6 +117,12 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 			kind = "fallback"
 		}
 	}
+	if !x.places.enter(ctx, q.Tenant) {
+		searches.WithLabelValues("refused").Inc()
+		err = fmt.Errorf("%w: the tenant has too many searches under way", store.ErrUnavailable)
+	} else {
+		defer x.places.leave(q.Tenant)
+	}
 	billed := make(chan error, 1)
 	go func() { billed <- x.bill(ctx, &q, used) }()
 	hits := []knowledge.Hit{}
@@ -124,17 +144,21 @@ func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors
 		most = max(most, ranked)
 	}
 	err := x.read(ctx, q.Tenant, func(tx pgx.Tx) error {
-		var number, chunks int64
-		if err := tx.QueryRow(ctx, baseSQL, q.Tenant, q.Base, q.Viewer).Scan(&number, &chunks); errors.Is(err, pgx.ErrNoRows) {
+		var number int64
+		if err := tx.QueryRow(ctx, baseSQL, q.Tenant, q.Base).Scan(&number); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		found, err := rank(ctx, tx, q, number, chunks, parsed, most)
+		chunks, err := x.seen.count(ctx, tx, q, int64(x.most))
+		if err != nil {
+			return err
+		}
+		found, err := x.rank(ctx, tx, q, number, chunks, parsed, most)
 		if err == nil && len(found) == 0 && len(parsed.Phrases) == 0 {
 			if parsed.Words, err = meant(ctx, tx, q, number, parsed.Words); err == nil && len(parsed.Words) > 0 {
 				parsed.Last = ""
-				found, err = rank(ctx, tx, q, number, chunks, parsed, most)
+				found, err = x.rank(ctx, tx, q, number, chunks, parsed, most)
 			}
 		}
 		if err == nil {
@@ -179,10 +203,11 @@ func unavailable(err error) error {
 // read runs the statements of one search in a transaction that sees one state of the rows. It begins
 // as svc_system: under row-level security Postgres does not use the index of words, because its
 // operator is not leakproof. The queries name tenant and viewer. From restrict on, the transaction
-// works as svc_api.
+// works as svc_api. With less memory the bitmap of a frequent word in a large base names pages instead of
+// chunks, and each chunk of these is read and compared; a compilation takes longer than the search.
 func (x *Index) read(ctx context.Context, t id.TenantID, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, x.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true)", t.String()); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true), set_config('work_mem', '16MB', true), set_config('jit', 'off', true)", t.String()); err != nil {
 			return err
 		}
 		return do(tx)
@@ -203,15 +228,38 @@ type candidate struct {
 	length     int
 	counts     []int // of each word of the query
 	prefix     bool
+	parts      parts // that brought it, in a large base
 	score      float64
 	words      int // its place in the ranking by words, from 1; 0: none
 	near       int // its place in the ranking by vectors
 }
 
+// chunkAt names a chunk of the generations that are shown.
+type chunkAt struct {
+	document id.DocumentID
+	position int
+}
+
+func (c *candidate) at() chunkAt { return chunkAt{c.document, c.position} }
+
 // rank returns the best candidates by words, at most most. chunks is how many the viewer may see.
-func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lexis.Query, most int) ([]candidate, error) {
-	match, prefix := expression(number, p)
-	rows, err := tx.Query(ctx, candidatesSQL, q.Tenant, q.Base, q.Viewer, match, prefix, MaxCandidates)
+//
+// Where these are more than MaxCandidates, a frequent word alone may occur in more than can be ranked. Then each
+// word brings its own share, and so does the conjunction of all words: chunks with a rare word are candidates
+// all the same, and so are those with all the words. How rare a frequent word is follows from the candidates that
+// others brought.
+func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lexis.Query, most int) ([]candidate, error) {
+	var rows pgx.Rows
+	var err error
+	wide, share := chunks > int64(x.most) && len(p.Phrases) == 0, 0
+	if wide {
+		var of []string
+		of, share = x.shares(number, p)
+		rows, err = tx.Query(ctx, sharesSQL, q.Tenant, q.Base, q.Viewer, of, share)
+	} else {
+		match, prefix := expression(number, p)
+		rows, err = tx.Query(ctx, candidatesSQL, q.Tenant, q.Base, q.Viewer, match, prefix, x.most)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -224,12 +272,28 @@ func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lex
 	var (
 		list  []candidate
 		c     candidate
-		terms []byte
+		terms pgtype.DriverBytes
 		total int
+		of    int // the part of the query, from 1; 0: there is one
 	)
 	seen := make([]int, len(hashes)) // in how many candidates a word occurs
 	starts := 0                      // in how many the unfinished word is a beginning
-	_, err = pgx.ForEachRow(rows, []any{&c.document, &c.generation, &c.position, &c.length, &terms, &c.prefix}, func() error {
+	brought := make([]int, len(hashes)+2)
+	known := map[chunkAt]int{}
+	_, err = pgx.ForEachRow(rows, []any{&c.document, &c.generation, &c.position, &c.length, &terms, &c.prefix, &of}, func() error {
+		if wide {
+			brought[of-1]++
+			c.prefix, c.parts = of > len(hashes)+1, parts{}.with(of-1)
+			if i, ok := known[c.at()]; ok { // another part brought it
+				list[i].parts = list[i].parts.with(of - 1)
+				if c.prefix && !list[i].prefix {
+					list[i].prefix = true
+					starts++
+				}
+				return nil
+			}
+			known[c.at()] = len(list)
+		}
 		c.counts = make([]int, len(hashes))
 		for i, alternatives := range hashes {
 			for _, h := range alternatives {
@@ -250,6 +314,9 @@ func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lex
 		return nil, err
 	}
 	n, mean := max(float64(chunks), float64(len(list))), max(1, float64(total)/float64(len(list)))
+	if wide {
+		estimate(seen, list, brought, share, n)
+	}
 	rare := func(in int) float64 { return math.Log(1 + (n-float64(in)+0.5)/(float64(in)+0.5)) }
 	highest := 0.0
 	for i := range hashes {
@@ -272,8 +339,55 @@ func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lex
 	return list[:min(len(list), most)], nil
 }
 
-// expression returns the tsquery of a query, and of its unfinished last word (nil: none).
-func expression(number int64, p *lexis.Query) (match string, prefix *string) {
+// shares returns the parts of a query that bring candidates of their own: each word, all words, and the unfinished
+// word; and how many each brings at most.
+func (x *Index) shares(number int64, p *lexis.Query) (of []string, most int) {
+	of = words(number, p)
+	of = append(of, strings.Join(of, "&"))
+	if len([]rune(p.Last)) >= leastBeginning {
+		of = append(of, lexeme(number, p.Last)+":*")
+	}
+	return of, max(1, x.wide/len(of))
+}
+
+// estimate corrects in how many of n chunks a word occurs, for words that brought no more than their share: it
+// follows from how often they occur in what the other words brought, or is a guess if that is too little.
+func estimate(seen []int, list []candidate, brought []int, share int, n float64) {
+	for i := range seen {
+		if brought[i] < share {
+			continue // it brought all its chunks
+		}
+		without := parts{}.with(i).with(len(seen))
+		others, with := 0, 0
+		for _, c := range list {
+			if c.parts.beside(without) {
+				others++
+				if c.counts[i] > 0 {
+					with++
+				}
+			}
+		}
+		part := guessed
+		if others >= leastOthers {
+			part = float64(with) / float64(others)
+		}
+		seen[i] = max(seen[i], int(n*part))
+	}
+}
+
+// parts are parts of a query, by their places: 64 words, all of them, and the unfinished one.
+type parts [2]uint64
+
+func (p parts) with(i int) parts {
+	p[i/64] |= 1 << (i % 64)
+	return p
+}
+
+// beside reports whether there is another part than those of o.
+func (p parts) beside(o parts) bool { return p[0]&^o[0] != 0 || p[1]&^o[1] != 0 }
+
+// words returns the tsquery of each word of a query.
+func words(number int64, p *lexis.Query) []string {
 	words := make([]string, len(p.Words))
 	for i, alternatives := range p.Words {
 		list := make([]string, len(alternatives))
@@ -282,6 +396,12 @@ func expression(number int64, p *lexis.Query) (match string, prefix *string) {
 		}
 		words[i] = "(" + strings.Join(list, "|") + ")"
 	}
+	return words
+}
+
+// expression returns the tsquery of a query, and of its unfinished last word (nil: none).
+func expression(number int64, p *lexis.Query) (match string, prefix *string) {
+	words := words(number, p)
 	any := slices.Clone(words)
 	if p.Last != "" {
 		last := lexeme(number, p.Last) + ":*"

@@ -24,11 +24,23 @@ func TestFilesWithoutARow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A file that a run made is of its artifact, not of the run.
+	made, maker := id.ArtifactID{UUID: id.NewAnywhere()}, id.RunID{UUID: id.NewAnywhere()}
+	for _, sql := range []string{
+		"INSERT INTO runs (tenant_id, id, status, agent_id, origin_kind, origin_id, created_at, finished_at) VALUES ($1, $2, 'succeeded', $2, 'api_key', $2, now(), now())",
+		"INSERT INTO artifacts (tenant_id, run_id, id, kind, name, media_type, size_bytes, sha256, created_at) VALUES ($1, $2, '" + made.String() + "', 'html', 'x.html', 'text/html', 0, sha256(''), now())",
+	} {
+		if _, err := pool.Exec(t.Context(), sql, tenant, maker); err != nil {
+			t.Fatal(err)
+		}
+	}
 	gone := id.SkillRunID{UUID: id.NewAnywhere()}
 	lost := []string{SkillShot(tenant, gone, "a"), SkillShot(tenant, gone, "b")}
 	f := NewFiles(pool)
 	orphan, foreign := AttachmentFile(tenant, id.AttachmentID{UUID: id.NewAnywhere()}), AttachmentFile(other, a)
+	lost = append(lost, ArtifactFile(tenant, id.ArtifactID{UUID: id.NewAnywhere()}), ArtifactFile(other, made), ArtifactFile(tenant, id.ArtifactID(maker)), AttachmentFile(tenant, id.AttachmentID(made)))
 	got, err := f.Orphans(t.Context(), []string{AttachmentFile(tenant, a), orphan, foreign, AttachmentFile(strange, a),
+		ArtifactFile(tenant, made), lost[2], lost[3], lost[4], lost[5], ArtifactFile(strange, made), "artifacts/" + tenant.String() + "/x",
 		"attachments/x/y", "attachments/" + tenant.String(), "pictures/" + tenant.String() + "/" + a.String(),
 		SkillShot(tenant, run, "a"), lost[0], lost[1], "browser-skills/" + tenant.String() + "/" + run.String()})
 	slices.Sort(got)

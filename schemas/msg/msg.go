@@ -132,16 +132,19 @@ type Started struct {
 // StartWorkflow accepts a run of a workflow. It is sent to the run itself.
 // Replies Started or an error.
 type StartWorkflow struct {
-	Run         id.RunID        `json:"run"`
-	Workflow    id.WorkflowID   `json:"workflow"`
-	Version     int             `json:"version"`
-	Test        bool            `json:"test,omitempty"` // its end is not reported to webhooks
-	Input       json.RawMessage `json:"input"`
-	Variables   json.RawMessage `json:"variables,omitempty"` // an object
-	Node        *id.NodeID      `json:"node,omitempty"`      // the workflow's org node
-	Origin      Origin          `json:"origin"`
-	By          By              `json:"by"`
-	Idempotency *Idempotency    `json:"idempotency,omitempty"`
+	Run       id.RunID        `json:"run"`
+	Workflow  id.WorkflowID   `json:"workflow"`
+	Version   int             `json:"version"`
+	Test      bool            `json:"test,omitempty"` // its end is not reported to webhooks
+	Input     json.RawMessage `json:"input"`
+	Variables json.RawMessage `json:"variables,omitempty"` // an object
+	Node      *id.NodeID      `json:"node,omitempty"`      // the workflow's org node
+	Origin    Origin          `json:"origin"`
+	// EndUserID is the person for whom the run works. Its child runs work for the same person,
+	// and their searches find what that person may see.
+	EndUserID   *id.EndUserID `json:"end_user_id,omitempty"`
+	By          By            `json:"by"`
+	Idempotency *Idempotency  `json:"idempotency,omitempty"`
 }
 
 // Repeatable: the run identifies the StartWorkflow, and its row exists once it was accepted.

@@ -20,6 +20,7 @@ import (
 type Upload struct {
 	rq    *request
 	parts *multipart.Reader
+	body  *counted
 	sum   hash.Hash
 	count int
 	open  *File
@@ -50,8 +51,8 @@ func newUpload(rq *request) (*Upload, error) {
 	if stream == nil {
 		stream = bytes.NewReader(nil)
 	}
-	up := &Upload{rq: rq, sum: sha256.New()}
-	up.parts = multipart.NewReader(&counted{rq: rq, r: stream, left: rq.ep.MaxBody}, params["boundary"])
+	up := &Upload{rq: rq, sum: sha256.New(), body: &counted{rq: rq, r: stream, left: rq.ep.MaxBody, head: -1}}
+	up.parts = multipart.NewReader(up.body, params["boundary"])
 	fmt.Fprintf(up.sum, "%s\n", rq.query)
 	return up, nil
 }
@@ -69,7 +70,9 @@ func (u *Upload) Next() (*File, error) {
 			return nil, err
 		}
 	}
+	u.body.head = maxPartHead
 	part, err := u.parts.NextRawPart()
+	u.body.head = -1
 	if errors.Is(err, io.EOF) {
 		if u.count == 0 {
 			return nil, u.fail(problem.Invalid("file", "is required"))
@@ -168,11 +171,25 @@ type counted struct {
 	rq   *request
 	r    io.Reader
 	left int64
+	head int64 // what may be read before the content of a part; negative: its content is read
 }
 
+// maxPartHead bounds the headers of a part, which are kept in memory, and what stands before the first
+// part. The package mime/multipart allows 10 MiB.
+const maxPartHead = 64 << 10
+
 func (c *counted) Read(b []byte) (int, error) {
+	if c.head == 0 {
+		return 0, problem.Invalid("file", "the headers of a part are larger than 64 KiB")
+	}
+	if c.head > 0 {
+		b = b[:min(int64(len(b)), c.head)]
+	}
 	_ = c.rq.fc.Conn().SetReadDeadline(time.Now().Add(c.rq.srv.cfg.ReadTimeout))
 	n, err := c.r.Read(b)
+	if c.head > 0 {
+		c.head -= int64(n)
+	}
 	if c.left -= int64(n); c.left < 0 {
 		return 0, c.rq.tooLarge(c.rq.ep.MaxBody)
 	}

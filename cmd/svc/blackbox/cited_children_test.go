@@ -44,7 +44,77 @@ func TestEvidenceThroughAHandoff(t *testing.T) {
 	}
 }
 
-// open-parts.md, End users, ACLs: a child run of a workflow has no end user, so it finds what everybody may see,
+// open-parts.md, End users, ACLs: handoffs inherit the end user of the run, with the groups that the person has when
+// the search begins. A message of the tenant's own back end in the person's thread has no end user. (Child runs:
+// actors/workflow, TestChildRunsInheritTheEndUser.)
+func TestHandoffsSearchForTheEndUser(t *testing.T) {
+	t.Parallel()
+	ctx := within(t, 90*time.Second)
+	c := sharedNode(t).tenant("handoffs of visitors")
+	l := c.library(t, ctx, "board.md", "canary shoes of the board", "kim.md", "canary shoes of Kim", "all.md", "shoes for everybody")
+	c.grant(t, ctx, object{"source": "builtin", "tool_pattern": "kb.search", "effect": "allow"})
+	var back struct{ Agent struct{ Slug string } }
+	c.ask(t, ctx, 200, "GET", "/v1/agents/"+c.reader(t, true, l), nil, &back)
+	front := c.publish(t, "Front of visitors", object{"model": simulatedModel["model"], "handoffs": []string{back.Agent.Slug}})
+	k := c.embedKey(t, ctx, front, "shop")
+	kim, lee, anonymous := c.visit(t, ctx, k.Key, k.IdentitySecret, "kim"), c.visit(t, ctx, k.Key, k.IdentitySecret, "lee"), c.visit(t, ctx, k.Key, k.IdentitySecret, "")
+	c.seenBy(t, ctx, l, "board.md", object{"principal": "group", "name": "board"})
+	c.seenBy(t, ctx, l, "kim.md", object{"principal": "end_user", "id": kim.EndUserID})
+	script := fmt.Sprintf("/call handoff {\"to\":%q}\n/think in a turn of its own\n/call kb.search {\"query\":\"canary shoes\",\"top_k\":50}\n/say done", back.Agent.Slug)
+	finds := func(run string) string {
+		t.Helper()
+		r := c.poll(t, ctx, run, "succeeded")
+		if got := strings.ReplaceAll(r.shape(), ":succeeded", ""); got != "llm handoff llm retrieval llm" {
+			t.Fatalf("the run is %s", got)
+		}
+		all := string(c.ask(t, ctx, 200, "GET", "/v1/runs/"+run, nil, nil).body) + c.rawStream(t, ctx, run, "?replay=full")
+		var seen []string
+		for _, text := range []string{"shoes of the board", "shoes of Kim", "shoes for everybody"} {
+			if strings.Contains(all, text) {
+				seen = append(seen, text[strings.LastIndex(text, " ")+1:])
+			}
+		}
+		return strings.Join(seen, " ")
+	}
+	says := func(v *visiting) (thread, run string) {
+		t.Helper()
+		var posted struct {
+			ThreadID string `json:"thread_id"`
+			RunID    string `json:"run_id"`
+		}
+		if a := v.call(t, ctx, "POST", "/v1/embed/messages", object{"content": script}); a.status != 202 || a.decode(&posted) != nil {
+			t.Fatal(a)
+		}
+		return posted.ThreadID, posted.RunID
+	}
+	group := func(v *visiting, names ...string) {
+		t.Helper()
+		c.ask(t, ctx, 200, "PATCH", "/v1/end-users/"+v.EndUserID, object{"attributes": object{"groups": append([]string{}, names...)}}, nil)
+	}
+	group(lee, "board")
+	for _, row := range []struct {
+		name string
+		of   *visiting
+		want string
+	}{
+		{"the person of an ACL", kim, "Kim everybody"}, {"a member of a group", lee, "board everybody"}, {"a visitor without identity", anonymous, "everybody"},
+	} {
+		if _, run := says(row.of); finds(run) != row.want {
+			t.Errorf("%s: the second agent finds %q, want %q", row.name, finds(run), row.want)
+		}
+	}
+	group(lee, "Board", "board ", "boards")
+	if _, run := says(lee); finds(run) != "everybody" {
+		t.Errorf("after the group is gone the second agent finds %q", finds(run))
+	}
+	thread, ended := says(kim)
+	finds(ended)
+	if got := finds(c.say(t, ctx, thread, script)); got != "everybody" {
+		t.Errorf("a message of the back end in Kim's thread finds %q", got)
+	}
+}
+
+// open-parts.md, End users, ACLs: a workflow run that the back end starts has no end user, and neither have its children: they find what everybody may see,
 // in its agent's bases. What it is asked with evidence, it must cite; its marks are part of the node's text.
 func TestEvidenceInAChildRun(t *testing.T) {
 	t.Parallel()

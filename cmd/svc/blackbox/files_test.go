@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -24,6 +25,8 @@ import (
 
 	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/blob/blobtest"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/id"
 )
 
 // inBucket are the settings of a node that keeps its files at a server, which it finds at addr.
@@ -373,12 +376,14 @@ func TestDevNodesWithABucket(t *testing.T) {
 	}
 }
 
-// Files move from a directory to a bucket while the service runs, and back.
+// Files move from a directory to a bucket while the service runs, and back: attachments, documents, what runs made,
+// and screenshots.
 func TestFilesMove(t *testing.T) {
 	t.Parallel()
 	server := blobtest.New(t)
 	ctx := within(t, 2*time.Minute)
-	n := newNode(t)
+	db := pgtest.New(t)
+	n := newNode(t, "SVC_DATABASE_URL="+db.URL)
 	n.start()
 	c := n.tenant("moves")
 	files := map[string][]byte{}
@@ -409,6 +414,38 @@ func TestFilesMove(t *testing.T) {
 			t.Errorf("the run's file is %s", got)
 		}
 	}
+	// And a document, whose search results need no file, and a screenshot.
+	handbook := noise(11, 300_000)
+	copy(handbook, "Shoes may be returned within 30 days.")
+	l := c.makes(t, ctx, "/v1/knowledge-bases", object{"name": "Moves"})
+	if a, err := putDocuments(ctx, c, l, map[string][]byte{"handbook.txt": handbook}); err != nil || a.status != 202 {
+		t.Fatal(err, a)
+	}
+	document := "/v1/knowledge-bases/" + l + "/documents/" + c.documents(t, ctx, l)["handbook.txt"] + "/content"
+	skill, skillRun := id.NewAnywhere().String(), id.NewAnywhere().String()
+	for _, sql := range []string{
+		"INSERT INTO browser_skills (tenant_id, id, slug, name, definition, policy) VALUES ($1, $2, 's', 's', '{}', '{}')",
+		"INSERT INTO browser_skill_runs (tenant_id, skill_id, id, slug, revision, created_by, mode, status, key, args, state, created_at, finished_at) VALUES ($1, $2, '" + skillRun + "', 's', 1, 'x', 'dry_run', 'succeeded', 'k', '', '', now(), now())",
+	} {
+		if _, err := db.Admin(t).Exec(ctx, sql, c.Tenant, skill); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shotKey, jpeg := "browser-skills/"+c.Tenant+"/"+skillRun+"/fill.jpg", noise(12, 50_000)
+	shot := filepath.Join(n.dataDir(), "blobs", filepath.FromSlash(shotKey))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(shot), 0o700), os.WriteFile(shot, jpeg, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	others := func() {
+		t.Helper()
+		reported()
+		for path, want := range map[string][]byte{document: handbook, "/v1/browser-skills/artifacts/" + shotKey: jpeg} {
+			if got := c.ask(t, ctx, 200, "GET", path, nil, nil); !bytes.Equal(got.body, want) {
+				t.Errorf("%s has %d bytes, others than the %d that were stored", path, len(got.body), len(want))
+			}
+		}
+	}
+	others()
 	bucket := inBucket(server.Addr)
 	to := strings.TrimPrefix(bucket[0], "SVC_FILES_URL=")
 	var out struct {
@@ -431,11 +468,11 @@ func TestFilesMove(t *testing.T) {
 		}
 		return stderr
 	}
-	if moves(0, "--to", to); out.Copied != 11 || out.Bytes != 4_500_000+int64(len(report)) || out.There != 0 {
+	if moves(0, "--to", to); out.Copied != 13 || out.Bytes != 4_500_000+int64(len(report)+len(handbook)+len(jpeg)) || out.There != 0 {
 		t.Errorf("first: %+v", out)
 	}
 	add(10, 17<<20)
-	if moves(0, "--to", to); out.Copied != 1 || out.There != 11 {
+	if moves(0, "--to", to); out.Copied != 1 || out.There != 13 {
 		t.Errorf("then: %+v", out)
 	}
 	for wrong, args := range map[string][]string{
@@ -457,7 +494,7 @@ func TestFilesMove(t *testing.T) {
 	for id, content := range files {
 		c.holds(t, ctx, id, content)
 	}
-	reported()
+	others()
 	// A file that does not match its row is not moved on.
 	damaged := slices.Collect(maps.Keys(files))[0]
 	key := "attachments/" + c.Tenant + "/" + damaged
@@ -465,13 +502,13 @@ func TestFilesMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := "file://" + filepath.Join(dataDir(t), "files")
-	if moves(1, "--from", "file://"+filepath.Join(n.dataDir(), "blobs"), "--to", elsewhere); out.Copied != 11 || len(out.Failed) != 1 || out.Failed[0].Key != key {
+	if moves(1, "--from", "file://"+filepath.Join(n.dataDir(), "blobs"), "--to", elsewhere); out.Copied != 13 || len(out.Failed) != 1 || out.Failed[0].Key != key {
 		t.Errorf("a damaged file: %+v", out)
 	}
-	if moves(0, "--from", to, "--to", elsewhere); out.Copied != 1 || out.There != 11 {
+	if moves(0, "--from", to, "--to", elsewhere); out.Copied != 1 || out.There != 13 {
 		t.Errorf("and from the other store: %+v", out)
 	}
-	if moves(0, "--from", to, "--to", elsewhere, "--verify"); out.Copied != 0 || out.There != 12 {
+	if moves(0, "--from", to, "--to", elsewhere, "--verify"); out.Copied != 0 || out.There != 14 {
 		t.Errorf("verified: %+v", out)
 	}
 	n.kill()
@@ -479,5 +516,5 @@ func TestFilesMove(t *testing.T) {
 	for id, content := range files {
 		c.holds(t, ctx, id, content)
 	}
-	reported()
+	others()
 }

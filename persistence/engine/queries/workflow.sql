@@ -1,6 +1,6 @@
 -- A run of a workflow.
 -- name: workflow
-SELECT r.status, r.workflow_id, w.workflow_version, w.test, w.variables, w.progress, w.node_id, w.owes, r.input, r.output, r.error_code, r.error_message, r.origin_kind, r.origin_id,
+SELECT r.status, r.workflow_id, w.workflow_version, w.test, w.variables, w.progress, w.node_id, w.owes, r.input, r.output, r.error_code, r.error_message, r.origin_kind, r.origin_id, r.end_user_id,
        r.tokens_in, r.tokens_out, r.cost_usd, r.created_at, r.started_at, r.finished_at, r.seq, r.steps, r.version, r.owner_epoch
 FROM runs r JOIN workflow_runs w ON w.tenant_id = r.tenant_id AND w.id = r.id
 WHERE r.tenant_id = $1 AND r.id = $2

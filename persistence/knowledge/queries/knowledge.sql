@@ -1,9 +1,11 @@
--- What a search of a base needs to know of it: its number, and how many chunks the viewer ($3) may
--- see.
+-- The number of a base.
 -- name: base
-SELECT b.number, coalesce((SELECT sum(d.chunks) FROM kb_documents d
-  WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[])), 0)
-FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
+SELECT b.number FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
+
+-- How many chunks of a base the viewer ($3) may see.
+-- name: visible
+SELECT coalesce(sum(d.chunks), 0)::bigint FROM kb_documents d
+WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[])
 
 -- The models of the vectors of documents that the viewer ($3) may see, that of the base first. While a
 -- base changes its model there are two. Without a row: the base has no model now, or no vectors yet.
@@ -36,12 +38,23 @@ WHERE c.vector IS NOT NULL
 -- OFFSET 0 keeps the planner, which cannot know how rare the words are, from reading all chunks of
 -- all documents instead of the index.
 -- name: candidates
-SELECT c.document_id, c.generation, c.position, c.length, c.terms, c.prefix
+SELECT c.document_id, c.generation, c.position, c.length, c.terms, c.prefix, 0 AS part
 FROM (SELECT tenant_id, document_id, generation, position, length, terms, coalesce(lexemes @@ $5::tsquery, false) AS prefix
   FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
 JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
 WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $6
+
+-- The same for each part of a query ($4), at most $5 of each.
+-- name: shares
+SELECT c.document_id, c.generation, c.position, c.length, c.terms, false AS prefix, w.n::int AS part
+FROM unnest($4::text[]) WITH ORDINALITY AS w (match, n) CROSS JOIN LATERAL (
+  SELECT k.document_id, k.generation, k.position, k.length, k.terms
+  FROM (SELECT document_id, generation, position, length, terms FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ w.match::tsquery OFFSET 0) k
+  JOIN kb_documents d ON d.tenant_id = $1 AND d.id = k.document_id AND d.shown = k.generation
+  WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
+  LIMIT $5
+) c
 
 -- The texts of chunks whose words begin like those of the query ($4): among them the words that
 -- were meant are looked for.
