@@ -196,6 +196,22 @@ func TestLateCommitsAreFoldedOnce(t *testing.T) {
 	w.agrees()
 }
 
+// A transaction with more tallies than one fold takes is folded whole: a restore makes one of all
+// that was left (see restart), and a large flush may be one.
+func TestATransactionLargerThanAFold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenants, agents := []id.TenantID{{UUID: id.NewAnywhere()}}, []id.AgentID{{UUID: id.NewAnywhere()}}
+	f := w.folder(5, nil)
+	for _, n := range []int{2, 2, 12, 6, 1, 11} {
+		w.insert(w.pool, w.random(tenants, agents, n))
+	}
+	if n := w.fold(f); n != 34 {
+		t.Fatalf("%d tallies were folded, want 34", n)
+	}
+	w.agrees()
+}
+
 // Folds of several nodes and commits at the same time count every tally once.
 func TestConcurrentFolds(t *testing.T) {
 	t.Parallel()

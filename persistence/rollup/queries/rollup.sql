@@ -11,9 +11,14 @@ SELECT folded::text, pg_snapshot_xmin(pg_current_snapshot())::text, folded > pg_
 -- name: restart
 UPDATE tallies SET xid = pg_current_xact_id()
 
--- The transaction before which a fold of $3 tallies ends.
+-- The transaction before which a fold of $3 tallies ends. The first transaction is folded whole,
+-- however many tallies it has.
 -- name: bound
-SELECT xid::text FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8 ORDER BY xid OFFSET $3 LIMIT 1
+SELECT xid::text FROM tallies
+WHERE xid < $2::text::xid8
+  AND xid >= (SELECT xid FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8 ORDER BY xid OFFSET $3 LIMIT 1)
+  AND xid > (SELECT xid FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8 ORDER BY xid LIMIT 1)
+ORDER BY xid LIMIT 1
 
 -- name: take
 DELETE FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8
