@@ -14,6 +14,7 @@ func TestQueriesNameTheirTenant(t *testing.T) {
 		"any":     {Why: fold, Scans: []string{"tallies"}},
 		"restart": {Why: fold, Scans: []string{"tallies"}},
 		"bound":   {Why: fold, Scans: []string{"tallies", "tallies_1", "tallies_2"}},
+		"trim":    {Why: fold, Scans: []string{"stats"}},
 		"take":    {Why: fold, Scans: []string{"tallies"}},
 	})
 }
