@@ -188,7 +188,7 @@ func TestNothingMoves(t *testing.T) {
 		// Placeholders: the list does not answer.
 		must(t, p.Route(regexp.MustCompile(`/v1/runs\?`), func(playwright.Route) {}))
 		p.goTo("/console/runs")
-		visible(t, p.Locator("[aria-busy=true]").First())
+		visible(t, p.Locator(".ghost").First())
 		if found := moving(p); (found == "") != still {
 			t.Errorf("placeholders with reduced motion %v: %q", still, found)
 		}
