@@ -27,6 +27,9 @@ var queries = pg.Queries(files)
 const (
 	maxFold     = 5_000 // tallies of one fold
 	foldTimeout = 30 * time.Second
+	// Keep is how long rows of stats stay: a request for the last 400 days, the most that there
+	// are of one, is answered in full in each zone.
+	Keep = 402 * 24 * time.Hour
 )
 
 // Config configures a Folder. A zero value means the default in the field's comment.
@@ -193,6 +196,9 @@ func (f *Folder) fold(ctx context.Context, tx pgx.Tx) (int, error) {
 	if err := put(ctx, tx, sums); err != nil {
 		return 0, err
 	}
+	if err := trim(ctx, tx, sums, time.Now().Add(-Keep)); err != nil {
+		return 0, err
+	}
 	if _, err := tx.Exec(ctx, queries.Get("advance"), to); err != nil {
 		return 0, err
 	}
@@ -206,6 +212,26 @@ func count(sums map[key]*Sums, k key, t *Tally) {
 		sums[k] = s
 	}
 	s.Count(t)
+}
+
+// trim deletes rows that are older than a moment, of the series that sums belong to. Series that
+// get no more rows need no trimming: they do not grow.
+func trim(ctx context.Context, tx pgx.Tx, sums map[key]*Sums, old time.Time) error {
+	series := map[key]bool{}
+	for k := range sums {
+		k.at = time.Time{}
+		series[k] = true
+	}
+	var (
+		tenants []id.TenantID
+		agents  []id.AgentID
+		minutes []int32
+	)
+	for k := range series {
+		tenants, agents, minutes = append(tenants, k.tenant), append(agents, k.agent), append(minutes, int32(k.minutes))
+	}
+	_, err := tx.Exec(ctx, queries.Get("trim"), tenants, agents, minutes, old)
+	return err
 }
 
 // put adds sums to the rows of stats.

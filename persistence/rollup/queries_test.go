@@ -13,7 +13,8 @@ func TestQueriesNameTheirTenant(t *testing.T) {
 	pgtest.Tenants(t, queries, map[string]pgtest.Beyond{
 		"any":     {Why: fold, Scans: []string{"tallies"}},
 		"restart": {Why: fold, Scans: []string{"tallies"}},
-		"bound":   {Why: fold, Scans: []string{"tallies"}},
+		"bound":   {Why: fold, Scans: []string{"tallies", "tallies_1", "tallies_2"}},
+		"trim":    {Why: fold, Scans: []string{"stats"}},
 		"take":    {Why: fold, Scans: []string{"tallies"}},
 	})
 }

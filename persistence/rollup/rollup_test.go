@@ -196,6 +196,58 @@ func TestLateCommitsAreFoldedOnce(t *testing.T) {
 	w.agrees()
 }
 
+// A transaction with more tallies than one fold takes is folded whole: a restore makes one of all
+// that was left (see restart), and a large flush may be one.
+func TestATransactionLargerThanAFold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenants, agents := []id.TenantID{{UUID: id.NewAnywhere()}}, []id.AgentID{{UUID: id.NewAnywhere()}}
+	f := w.folder(5, nil)
+	for _, n := range []int{2, 2, 12, 6, 1, 11} {
+		w.insert(w.pool, w.random(tenants, agents, n))
+	}
+	if n := w.fold(f); n != 34 {
+		t.Fatalf("%d tallies were folded, want 34", n)
+	}
+	w.agrees()
+}
+
+// A fold deletes rows of its series that are older than Keep, a few at a time; younger ones and
+// those of other series stay.
+func TestOldFiguresGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenant, agent := id.TenantID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
+	other := id.AgentID{UUID: id.NewAnywhere()}
+	w.begin = time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Hour)
+	for _, of := range []id.AgentID{{}, agent, other} {
+		if _, err := w.pool.Exec(t.Context(), `INSERT INTO stats (tenant_id, agent_id, minutes, at, succeeded, failed, cancelled, requested, decided, expired, delivered, undelivered, tokens_in, tokens_out, cost_usd, duration, first_token, decision)
+			SELECT $1, $2, m, now() - $3::interval + interval '1 minute' - make_interval(mins => m * n), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '' FROM unnest(ARRAY[1, 15, 60]) m, generate_series(0, 150) n`, tenant, of, Keep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(of id.AgentID, old bool) (n int) {
+		t.Helper()
+		if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM stats WHERE tenant_id = $1 AND agent_id = $2 AND at < now() - interval '1 day' AND (at < now() - $3::interval) = $4", tenant, of, Keep, old).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	f := w.folder(0, nil)
+	for i, want := range []int{150, 0} {
+		w.insert(w.pool, []Tally{{TenantID: tenant, What: lifecycle.TallySucceeded, At: w.begin, AgentID: &agent}})
+		w.fold(f)
+		for _, of := range []id.AgentID{{}, agent} {
+			if old, young := left(of, true), left(of, false); old != want || young != 3 {
+				t.Errorf("after fold %d: %d old rows of %s, want %d, and %d young ones", i+1, old, of, want, young)
+			}
+		}
+	}
+	if n := left(other, true); n != 450 {
+		t.Errorf("%d rows of an agent without runs are left", n)
+	}
+}
+
 // Folds of several nodes and commits at the same time count every tally once.
 func TestConcurrentFolds(t *testing.T) {
 	t.Parallel()

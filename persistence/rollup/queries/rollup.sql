@@ -11,9 +11,14 @@ SELECT folded::text, pg_snapshot_xmin(pg_current_snapshot())::text, folded > pg_
 -- name: restart
 UPDATE tallies SET xid = pg_current_xact_id()
 
--- The transaction before which a fold of $3 tallies ends.
+-- The transaction before which a fold of $3 tallies ends. The first transaction is folded whole,
+-- however many tallies it has.
 -- name: bound
-SELECT xid::text FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8 ORDER BY xid OFFSET $3 LIMIT 1
+SELECT xid::text FROM tallies
+WHERE xid < $2::text::xid8
+  AND xid >= (SELECT xid FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8 ORDER BY xid OFFSET $3 LIMIT 1)
+  AND xid > (SELECT xid FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8 ORDER BY xid LIMIT 1)
+ORDER BY xid LIMIT 1
 
 -- name: take
 DELETE FROM tallies WHERE xid >= $1::text::xid8 AND xid < $2::text::xid8
@@ -39,6 +44,13 @@ ON CONFLICT (tenant_id, agent_id, minutes, at) DO UPDATE SET
   delivered = s.delivered + excluded.delivered, undelivered = s.undelivered + excluded.undelivered,
   tokens_in = s.tokens_in + excluded.tokens_in, tokens_out = s.tokens_out + excluded.tokens_out, cost_usd = s.cost_usd + excluded.cost_usd,
   duration = excluded.duration, first_token = excluded.first_token, decision = excluded.decision
+
+-- The oldest rows of the series that a fold adds to, if they are older than $4. Each fold deletes a
+-- few, so that no fold takes long.
+-- name: trim
+DELETE FROM stats WHERE ctid = ANY (ARRAY(
+  SELECT s.ctid FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS u (tenant_id, agent_id, minutes)
+  CROSS JOIN LATERAL (SELECT ctid FROM stats WHERE tenant_id = u.tenant_id AND agent_id = u.agent_id AND minutes = u.minutes AND at < $4 ORDER BY at LIMIT 100) s))
 
 -- name: advance
 UPDATE stats_mark SET folded = $1::text::xid8

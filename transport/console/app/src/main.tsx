@@ -6,9 +6,9 @@ import { me, meFailure, readMe, startSession } from "./client/session";
 import { startTheme } from "./client/prefs";
 import { startClock } from "./controls/clock";
 import { ErrorState } from "./controls/states";
-import { App, startFrame } from "./frame/frame";
+import { App, preload, startFrame } from "./frame/frame";
 import { Heading } from "./frame/heading";
-import { startRouter } from "./frame/router";
+import { segments, startRouter } from "./frame/router";
 import { startFeed } from "./live/feed";
 
 startTheme();
@@ -30,12 +30,13 @@ function Root() {
 
 render(<Root />, document.getElementById("app")!);
 
+void readMe();
+
+// The feed, the page's code and who is signed in are asked for together.
 let started = false;
 effect(() => {
-  if (me.value && !started) {
-    started = true;
-    startFeed();
-  }
+  if (started || (!me.value && segments.value[0] === "login")) return;
+  started = true;
+  startFeed();
 });
-
-void readMe();
+preload();

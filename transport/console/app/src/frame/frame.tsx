@@ -12,12 +12,12 @@ import { Icon, type IconNode } from "../controls/icon";
 import { narrow } from "../controls/media";
 import { ErrorState, Loading } from "../controls/states";
 import { zone } from "../controls/text";
-import { connection, newVersion } from "../live/feed";
+import { begun, connection, newVersion } from "../live/feed";
 import { absoluteTime } from "../lib/format";
 import { pages, type PageDef, type PageProps } from "../pages/registry";
 import { Account } from "./account";
 import { spoken } from "./announce";
-import { loadPart, missingPart, settled } from "./chunk";
+import { loadPart, missingPart } from "./chunk";
 import { focusHeading, Heading, title } from "./heading";
 import { startKeys, useKeys } from "./keys";
 import { LoginPage, SignInAgain } from "./login";
@@ -60,7 +60,6 @@ function PageView({ page, id }: { page: PageDef; id: string }) {
     loadPart(page.load).then(
       (m) => {
         loaded.set(page.path, m.default);
-        settled();
         again((n) => n + 1);
       },
       (e: unknown) => setFailure(e),
@@ -258,10 +257,15 @@ export function Frame() {
   );
 }
 
+/** preload begins to load the code of the page that the address names. Where it cannot be loaded, the page says so. */
+export function preload(): void {
+  pageOf(segments.peek())?.page.load().catch(() => undefined);
+}
+
 /** App is the sign-in page or the frame. */
 export function App() {
   if (segments.value[0] === "login") return <LoginPage />;
-  if (!me.value) return null;
+  if (!me.value || !begun.value) return null;
   return <Frame />;
 }
 
@@ -286,6 +290,6 @@ export function startFrame(): void {
   for (const p of pages) if (p.key) go[p.key] = () => { if (can(p.role)) void navigate(href(p.path)); };
   startKeys(go);
   effect(() => {
-    if (me.value && !ended.peek()) overview();
+    if (me.value && begun.value && !ended.peek()) overview();
   });
 }

@@ -2,10 +2,10 @@
 // others; so eight tabs hold one connection. The feed says only what changed: pages read it
 // again, so nothing here has to be exact.
 
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { send } from "../client/api";
 import { Problem } from "../client/problem";
-import { again, ended } from "../client/session";
+import { again, ended, me } from "../client/session";
 import { frames } from "../../../../reader/sse";
 
 /** Hint is a frame of the feed, or `fresh`: everything may have changed. */
@@ -20,6 +20,14 @@ type State = "live" | "reconnecting" | "offline";
 export const connection = signal<{ state: State; since: number }>({ state: "live", since: 0 });
 /** Another version of the console runs. */
 export const newVersion = signal(false);
+
+/**
+ * begun is whether pages may read: what they read from then on, the feed keeps up to date. Reads
+ * that are sent before the feed is connected have to be repeated, so pages wait for it, but not
+ * longer than LATE.
+ */
+export const begun = signal(false);
+const LATE = 250;
 
 const listeners = new Set<(h: Hint) => void>();
 export const onHint = (f: (h: Hint) => void): (() => void) => {
@@ -127,6 +135,7 @@ async function lead(signal: AbortSignal): Promise<void> {
           pause = FIRST;
           tell({ t: "up" });
           up();
+          begun.value = true;
         } else if (type === "feed.lost") {
           const hint: Hint = { event: "fresh", data };
           tell({ t: "hint", hint });
@@ -151,6 +160,7 @@ async function lead(signal: AbortSignal): Promise<void> {
     } finally {
       clearTimeout(quiet);
       stop();
+      begun.value = true;
     }
     if (signal.aborted) return;
     if (missing) {
@@ -173,9 +183,22 @@ async function lead(signal: AbortSignal): Promise<void> {
   }
 }
 
-/** signedIn waits for the person to sign in again. */
+/** signedIn waits for the person to sign in, or to sign in again. */
 const signedIn = (signal: AbortSignal): Promise<void> =>
   new Promise((done) => {
+    if (!me.peek()) {
+      let off: (() => void) | undefined;
+      off = effect(() => {
+        if (!me.value) return;
+        done();
+        off?.();
+      });
+      signal.addEventListener("abort", () => {
+        off();
+        done();
+      });
+      return;
+    }
     if (!ended.peek()) {
       setTimeout(done, FIRST);
       return;
@@ -189,6 +212,9 @@ const signedIn = (signal: AbortSignal): Promise<void> =>
   });
 
 export function startFeed(): void {
+  setTimeout(() => {
+    begun.value = true;
+  }, LATE);
   channel = new BroadcastChannel("svc-feed");
   channel.onmessage = (e: MessageEvent<Word>) => {
     const w = e.data;
@@ -205,7 +231,13 @@ export function startFeed(): void {
   again.add(() => emit({ event: "fresh", data: {} }));
   if (navigator.locks) {
     const life = new AbortController();
-    void navigator.locks.request("svc-feed", () => lead(life.signal)).catch(() => undefined);
+    void navigator.locks
+      .request("svc-feed", { ifAvailable: true }, async (lock) => {
+        if (lock) return lead(life.signal);
+        begun.value = true; // another tab holds the feed: this one holds it after that
+      })
+      .then(() => navigator.locks.request("svc-feed", () => lead(life.signal)))
+      .catch(() => undefined);
     return;
   }
   // Without locks (plain HTTP on another machine) the visible tab holds the feed.
@@ -219,6 +251,7 @@ export function startFeed(): void {
       life = null;
       leader = false;
     }
+    if (!life) begun.value = true;
   };
   document.addEventListener("visibilitychange", follow);
   follow();

@@ -35,6 +35,10 @@ export const SETTLE = 500;
 interface Props {
   id: string;
   known: Approval | undefined;
+  /** What is known was read just now, so it is not read again until it changes. */
+  fresh?: boolean;
+  /** What the run was asked, if that is known. */
+  asked?: string | undefined;
   agentName: (id: string) => string;
   wanted: Wanted | null;
   onWanted: () => void;
@@ -47,15 +51,18 @@ interface Props {
 }
 
 interface RunSummary {
-  id: string;
-  status: string;
   asked?: string | null;
 }
 
 export function Open(p: Props) {
+  const first = useRef(p.fresh === true);
   const r: Resource<Approval> = useResource<Approval>(
     p.id,
-    (s) => get<Approval>("/v1/approvals/" + p.id, undefined, s),
+    (s) => {
+      const known = first.current ? p.known : undefined;
+      first.current = false;
+      return known ? Promise.resolve(known) : get<Approval>("/v1/approvals/" + p.id, undefined, s);
+    },
     (h) => (h.event === "approval.changed" && (h.data.id === p.id || h.data.run_id === (r.data.peek() ?? p.known)?.run_id)) || (h.event === "run.changed" && h.data.id === (r.data.peek() ?? p.known)?.run_id),
   );
   const a = r.data.value ?? p.known;
@@ -79,7 +86,7 @@ export function Open(p: Props) {
   return <Item {...p} a={a} fact={(change) => r.fact((old) => change(old ?? a))} reload={r.reload} stale={error !== null} />;
 }
 
-function Item({ a, agentName, wanted, onWanted, first, onClose, onDecided, fact, reload }: Props & { a: Approval; fact: (f: (a: Approval) => Approval) => void; reload: () => Promise<void>; stale: boolean }) {
+function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided, fact, reload }: Props & { a: Approval; fact: (f: (a: Approval) => Approval) => void; reload: () => Promise<void>; stale: boolean }) {
   const m = me.value!;
   const act = useAction();
   const [dialog, setDialog] = useState<Action | "">("");
@@ -90,7 +97,8 @@ function Item({ a, agentName, wanted, onWanted, first, onClose, onDecided, fact,
     const t = setTimeout(() => setSettled(true), SETTLE);
     return () => clearTimeout(t);
   }, []);
-  const run = useResource(a.run_id, (s) => get<{ run?: RunSummary } & RunSummary>("/v1/runs/" + a.run_id, { view: "summary" }, s).then((x) => x.run ?? x));
+  const given = asked !== undefined;
+  const run = useResource(`${a.run_id} ${given}`, (s) => (given ? Promise.resolve({ asked }) : get<{ run: RunSummary }>("/v1/runs/" + a.run_id, { view: "summary" }, s).then((x) => x.run)));
   const waits = isWaiting(a, m.principal);
   const expired = a.status === "pending" && Date.parse(a.expires_at) <= now.value;
   const mayDecide = satisfies(m.role, a.assignee_role) || a.assignee_role === "manager";

@@ -10,7 +10,7 @@ import type { Overview } from "../../client/types";
 import { ErrorState, Loading } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { overview, watched } from "../../frame/overview";
+import { overview, refresh } from "../../frame/overview";
 import { href } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { countText, plural } from "../../lib/format";
@@ -21,13 +21,7 @@ import { Chart } from "./chart";
 const exists = (page: string): boolean => pages.some((p) => p.path === page && can(p.role));
 
 export default function Home(_: PageProps) {
-  useEffect(() => {
-    watched.value = true;
-    overview().touch();
-    return () => {
-      watched.value = false;
-    };
-  }, []);
+  useEffect(refresh, []);
   const r = overview();
   const o = r.data.value;
   const error = r.error.value;

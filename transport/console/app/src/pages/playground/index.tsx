@@ -12,7 +12,7 @@ import { Heading } from "../../frame/heading";
 import { href, place, setQuery } from "../../frame/router";
 import { brief, visible } from "../../lib/hostile";
 import { id as idParam, readQuery } from "../../lib/query";
-import { isEnded, type Run } from "../../lib/run";
+import { askedText, isEnded, type Run } from "../../lib/run";
 import { agents } from "../../live/names";
 import { useResource } from "../../live/resource";
 import type { PageProps } from "../registry";
@@ -207,7 +207,7 @@ function Talking({ agent, thread }: { agent: string; thread: string }) {
           </div>
         )}
         {!s && r && !isEnded(r.status) && <p class="said note">Waits for its turn.</p>}
-        {run === current && (gated || wasGated.current === run) && <Gate run={run} state={gated ? "waiting_approval" : ""} />}
+        {run === current && (gated || wasGated.current === run) && <Gate run={run} state={gated ? "waiting_approval" : ""} asked={r && askedText(r)} />}
         <p class="run-link">
           <RunLink id={run} />
         </p>
@@ -306,14 +306,18 @@ function Following({ s, run }: { s: RunStream; run: string }) {
 }
 
 /** Gate shows the approvals that the current run waits for. */
-function Gate({ run, state }: { run: string; state: string }) {
+function Gate({ run, state, asked }: { run: string; state: string; asked: string | undefined }) {
   const approvals = useResource<Approval[]>(
     run,
     (signal) => get<{ items: Approval[] }>("/v1/approvals", { run_id: run }, signal).then((a) => a.items),
     (h) => h.event === "approval.changed" && h.data["run_id"] === run,
   );
-  useEffect(() => approvals.touch(), [state]);
-  return <Waiting approvals={approvals} status={state === "waiting_approval" ? "waiting_approval" : "running"} />;
+  const was = useRef(state);
+  useEffect(() => {
+    if (was.current !== state) approvals.touch();
+    was.current = state;
+  }, [state]);
+  return <Waiting approvals={approvals} status={state === "waiting_approval" ? "waiting_approval" : "running"} asked={asked} />;
 }
 
 function MessageOptions({ value: o, onChange }: { value: Options; onChange: (o: Options) => void }) {

@@ -14,7 +14,7 @@ import { Open } from "../approvals/open";
 /** Approvals that are shown in full; the others are in the inbox. */
 const SHOWN = 5;
 
-export function Waiting({ approvals, status }: { approvals: Resource<Approval[]>; status: RunStatus }) {
+export function Waiting({ approvals, status, asked }: { approvals: Resource<Approval[]>; status: RunStatus; /** What the run was asked, if that is known. */ asked?: string | undefined }) {
   // Which approvals were pending while this is shown, and whether each was there from the start:
   // one that comes later may come under a finger, so its buttons wake a little later.
   const seen = useRef(new Map<string, boolean>());
@@ -34,6 +34,8 @@ export function Waiting({ approvals, status }: { approvals: Resource<Approval[]>
           key={a.id}
           id={a.id}
           known={a}
+          fresh
+          asked={asked}
           agentName={(id) => agents.of(id)?.name ?? ""}
           wanted={null}
           onWanted={nothing}

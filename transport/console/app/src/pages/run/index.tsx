@@ -117,8 +117,10 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
     (signal) => (gated ? get<{ items: Approval[] }>("/v1/approvals", { run_id: id }, signal).then((a) => a.items) : Promise.resolve([])),
     (h) => h.event === "approval.changed" && h.data["run_id"] === id,
   );
+  const before = useRef(run.status);
   useEffect(() => {
-    if (gated) approvals.touch();
+    if (gated && before.current !== run.status) approvals.touch();
+    before.current = run.status;
   }, [run.status]);
   const flow = run.workflow_id !== null;
   const children = useResource<Run[]>(
@@ -135,7 +137,7 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
       <Heading text={runTitle(id)} actions={<Actions run={run} touch={touch} />} />
       {error}
       {(run.status === "failed" || run.error) && <Failure run={run} step={failed} child={failed ? started.get(failed.idx) : undefined} />}
-      <Waiting approvals={approvals} status={run.status} />
+      <Waiting approvals={approvals} status={run.status} asked={askedText(run)} />
       <Facts run={run} kids={kids} />
       <Tabs label="Run" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "timeline" ? null : t })}>
         {tab === "timeline" && <TimelineTab run={run} steps={steps} started={started} approvals={approvals.data.value ?? NO_APPROVALS} failed={failed} stream={ended ? null : stream} />}
