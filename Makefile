@@ -54,7 +54,7 @@ fuzz-short: ## each fuzz target 5,000 times
 	@bash .ci/fuzz 5000x
 
 long: ## what CI leaves out for its half hour, a test a line in .ci/long: outages, floods, drains, kills under load, what starts many servers
-	$(GO) test -count=1 -parallel 4 -timeout 40m -run "^($$(paste -sd'|' .ci/long))$$" ./cmd/svc/blackbox ./actors/stream ./cluster/membership ./persistence/journal ./persistence/pgtest ./persistence/private ./persistence/store
+	$(GO) test -count=1 -parallel 4 -timeout 40m -run "^($$(paste -sd'|' .ci/long))$$" ./cmd/svc/blackbox ./actors/stream ./cluster/membership ./persistence/journal ./persistence/pgtest ./persistence/private ./persistence/store ./transport/browser
 
 crash: long ## kill -9 at every commit boundary and at random under load, against a real server process; and make long
 	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 50m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint

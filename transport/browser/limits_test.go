@@ -212,7 +212,7 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 	}
 	defer lock.Close()
 	run := func(d string) *exec.Cmd {
-		c := exec.Command("/bin/sh", "-c", "sleep 60; : "+d+"/x")
+		c := exec.Command("/bin/sh", "-c", "sleep 60; : "+d+"/x; exit 1") // also if its child is ended first
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
