@@ -2,6 +2,7 @@ package consolecheck
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,9 +163,29 @@ func TestLoads(t *testing.T) {
 	began := time.Now()
 	c := seeded(t, s)
 	t.Logf("seeded in %v", time.Since(began).Round(time.Millisecond))
+	t.Run("figures", c.figures)
 	t.Run("pages", c.pages)
 	t.Run("scrolling", c.scrolling)
 	t.Run("streaming", c.streaming)
+}
+
+// figures reads what pages count and find: half of the answers come within 50 ms.
+func (c *crowd) figures(t *testing.T) {
+	for name, path := range map[string]string{
+		"overview": "/v1/overview", "stats, hours": "/v1/stats?step=hour", "stats, 400 days": "/v1/stats?step=day&tz=Asia/Kolkata&from=" + time.Now().AddDate(0, 0, -399).UTC().Format(time.RFC3339),
+		"search, a short id": "/v1/search?q=" + short(c.long), "search, an id": "/v1/search?q=" + c.long, "search, a text": "/v1/search?q=order",
+		"runs": "/v1/runs?view=summary&limit=100", "failed runs": "/v1/runs?view=summary&limit=100&status=failed", "approvals": "/v1/approvals?status=pending&mine=true&sort=risk&limit=100",
+	} {
+		var all []time.Duration
+		for range 21 {
+			began := time.Now()
+			c.call(t, "GET", path, nil, nil)
+			all = append(all, time.Since(began))
+		}
+		slices.Sort(all)
+		t.Logf("%s: median %v, most %v", name, all[10].Round(100*time.Microsecond), all[20].Round(100*time.Microsecond))
+		inTime(t, name, all[10], 50*time.Millisecond)
+	}
 }
 
 // pages opens the pages of a crowded tenant in a new browser, and again in the same one.
