@@ -88,7 +88,7 @@ consoletypes: generate ## types and unit tests of the web console (needs node an
 	cd transport/console/app && npm run -s check && npm run -s test
 
 consolecheck: build consoletypes ## the web console as people have it, in a real browser (needs node, npm and chromium-headless-shell)
-	cd bench/consolecheck && $(GO) test -count=1 -timeout 10m ./...
+	cd bench/consolecheck && $(GO) test -count=1 -timeout 20m ./...
 
 conformance: ## a real third-party tool server and the client scenarios of the protocol's own conformance tool (needs node and npm)
 	$(GO) test -tags npm -count=1 ./transport/mcp/conformance

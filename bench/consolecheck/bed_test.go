@@ -415,6 +415,7 @@ type visitor struct {
 type look struct {
 	width, height int
 	dark          bool
+	bare          bool // without axe, whose code each page has to read
 }
 
 func visit(t *testing.T, s *service, l look) *visitor {
@@ -437,6 +438,9 @@ func visit(t *testing.T, s *service, l look) *visitor {
 		t.Fatal(err)
 	}
 	watch := `document.addEventListener("securitypolicyviolation", (e) => console.error("policy violated: " + e.violatedDirective + " " + e.blockedURI + " " + e.sample));`
+	if l.bare {
+		axe = nil
+	}
 	if err := c.AddInitScript(playwright.Script{Content: playwright.String(watch + "\n" + string(axe))}); err != nil {
 		t.Fatal(err)
 	}
