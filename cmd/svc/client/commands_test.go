@@ -261,7 +261,7 @@ func TestEmptyListsSaySo(t *testing.T) {
 		}
 		filter := ""
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if f.Value.Type() == "string" && f.Name != "agent" && f.Name != "workflow" && f.Name != "run" {
+			if f.Value.Type() == "string" && f.Name != "agent" && f.Name != "workflow" && f.Name != "run" && f.Name != "trigger" { // those name one object
 				filter = f.Name
 			}
 		})
