@@ -594,7 +594,7 @@ func TestAReaderThatNeverReadsIsCut(t *testing.T) {
 	}
 	// The run is queued behind one that never ends by itself until its readers are connected: a later reader
 	// may have to wait for the text so far.
-	own, agent := ownProvider(t, ctx, c, "openai", fake.Reply{Ending: fake.Silence}, fake.Reply{Text: deltas, Delay: 2 * time.Millisecond, In: 1, Out: 1})
+	own, agent := ownProvider(t, ctx, c, "openai", fake.Reply{Ending: fake.Silence}, fake.Reply{Text: deltas, Delay: 8 * time.Millisecond, In: 1, Out: 1})
 	thread := c.thread(t, ctx, agent)
 	first := c.say(t, ctx, thread, "wait")
 	eventually(t, ctx, "the model is asked", func() bool { return len(own.fake.Requests()) == 1 })
