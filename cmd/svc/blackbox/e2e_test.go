@@ -574,7 +574,7 @@ func TestAVanishedClientLeavesTheRunRunning(t *testing.T) {
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("vanish")
 	agent := c.publish(t, "Helper", simulatedModel)
-	run := c.runOnce(t, ctx, agent, "/delay 5ms\n/tokens 60")
+	run := c.runOnce(t, ctx, agent, "/delay 60ms\n/tokens 60")
 	c.stream(t, ctx, run, "", "", func(f client.Frame) bool { return f.Type != "llm.delta" })
 	if r := c.read(t, ctx, run); terminalStatus[r.Run.Status] {
 		t.Errorf("the run ended before its reader hung up: the test is void")
