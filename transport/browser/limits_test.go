@@ -315,8 +315,6 @@ func TestNumbersOfPages(t *testing.T) {
 	}
 }
 
-// BenchmarkOverPlain compares the executor with plain calls of Playwright for the same site and
-// steps.
 // BenchmarkOverPlain performs the same steps by the executor and by a plain script in turn, and reports the medians of
 // both.
 func BenchmarkOverPlain(b *testing.B) {
