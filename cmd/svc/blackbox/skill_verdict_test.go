@@ -140,6 +140,7 @@ func (x *skillTale) look(ctx context.Context, c *caller) error {
 		}
 		return err
 	}
+	x.approved = 0
 	var rows struct{ Items []skillRun }
 	var records struct{ Items []json.RawMessage }
 	if err := read("/v1/browser-skills/runs?agent_run_id="+x.run, &rows); err != nil {
