@@ -37,8 +37,8 @@ func newSkillBed(t *testing.T, size int, file string, env ...string) *skillBed {
 	b.start()
 	s := &skillBed{bed: b, c: b.client(b.desk.tenant("skills"), b.book)}
 	s.slow, s.cuts = s.c.backOffice(t, "Cancel slowly", object{}), s.c.backOffice(t, "Cancel and cut", object{})
-	s.slow.Set(site.Knobs{Slow: 500 * time.Millisecond})
-	s.cuts.Set(site.Knobs{Cut: true})
+	s.slow.Set(site.Knobs{Slow: 500 * time.Millisecond, Again: true}) // only the service keeps an order from a second cancel
+	s.cuts.Set(site.Knobs{Cut: true, Again: true})
 	return s
 }
 
@@ -220,9 +220,9 @@ func TestClusterSkillDefects(t *testing.T) {
 	for _, d := range append([]defect{{name: "none"}}, skillDefects...) {
 		t.Run(d.name, func(t *testing.T) {
 			s := newSkillBed(t, 1, file, faultBy+"="+d.name)
-			ctx := within(t, 90*time.Second)
+			ctx := within(t, 150*time.Second)
 			told := make(chan []*skillTale, 1)
-			telling, cancel := context.WithTimeout(ctx, 40*time.Second)
+			telling, cancel := context.WithTimeout(ctx, 80*time.Second)
 			defer cancel()
 			go func() { told <- s.tell(telling, 5, 3) }()
 			if m := s.bed.nodes[0]; d.name == begunAgain || d.name == "none" {

@@ -42,6 +42,7 @@ type Knobs struct {
 	Captcha       bool          // signing in asks for a picture instead
 	Expired       bool          // orders ask to sign in again, whatever the cookie
 	ElsewherePath bool          // the cancel form redirects to another page of the site
+	Again         bool          // a cancelled order can be cancelled once more
 }
 
 // Order is an order of the shop.
@@ -278,7 +279,7 @@ func (s *Site) find(w http.ResponseWriter, r *http.Request) (Order, bool) {
 
 func (s *Site) show(w http.ResponseWriter, r *http.Request) {
 	if o, ok := s.find(w, r); ok {
-		s.render(w, http.StatusOK, "order", view{Title: "Order " + o.ID, In: true, Order: o})
+		s.render(w, http.StatusOK, "order", view{Title: "Order " + o.ID, In: true, Order: o, Knobs: s.set()})
 	}
 }
 
