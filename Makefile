@@ -31,7 +31,7 @@ migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up
 test: ## format, vet, house, unit and integration tests with the race detector
 	@bash .ci/test
 
-check: ## what CI checks beside it: black-box tests, browser skills in a real browser, foreign SDKs, verifiers and servers
+check: ## what CI checks beside it: tests without the race detector, black-box tests, browser skills in a real browser, foreign SDKs, verifiers and servers
 	@bash .ci/check
 
 release: lint race browsercheck consolecheck planted crash upgrade storm ## what CI leaves out, before a release and after a change of what it tests (hours)
