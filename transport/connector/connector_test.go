@@ -639,6 +639,49 @@ func TestEndlessPages(t *testing.T) {
 	}
 }
 
+// TestHostileListings: what makes a small answer a large value, or a position that grows, is refused.
+func TestHostileListings(t *testing.T) {
+	t.Parallel()
+	k, f := connectortest.NewWiki(t), connectortest.NewS3(t)
+	many, long := 300_000, strings.Repeat("n", 20<<10)
+	listing := func(inner string) string {
+		return "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>" + inner + "</ListBucketResult>"
+	}
+	wiki := open(t, source.Wiki, "", map[string]any{"base_url": k.URL}, map[string]string{"email": connectortest.Email, "api_token": connectortest.Token})
+	bucket := openS3(t, f.URL, "r1", "docs", "", connectortest.KeyID, connectortest.Secret)
+	for name, c := range map[string]struct {
+		server *connectortest.Server
+		source source.Source
+		answer string
+	}{
+		"entries":    {&k.Server, wiki, `{"results":[` + strings.Repeat("{},", many) + "{}]}"},
+		"a link":     {&k.Server, wiki, `{"results":[],"_links":{"next":"/wiki/api/v2/pages?cursor=` + long + `"}}`},
+		"depth":      {&k.Server, wiki, `{"results":` + strings.Repeat("[", 100_000)},
+		"objects":    {&f.Server, bucket, listing(strings.Repeat("<Contents/>", many))},
+		"attributes": {&f.Server, bucket, listing("<Contents" + strings.Repeat(` a = ""`, many) + "/>")},
+		"elements":   {&f.Server, bucket, listing(strings.Repeat("<a>", many))},
+		"a token":    {&f.Server, bucket, strings.Replace(listing("<Contents><Key>a</Key></Contents>"), ">t<", ">"+long+"<", 1)},
+	} {
+		calls := 0
+		c.server.Before(func(w http.ResponseWriter, _ *http.Request) bool {
+			calls++
+			fmt.Fprint(w, c.answer)
+			return true
+		})
+		if _, err := tryWalk(c.source, source.Position{}); err == nil || !strings.Contains(fault(t, err).Reason, "cannot be read") || calls != 1 {
+			t.Errorf("%s: %v after %d calls", name, err, calls)
+		}
+		c.server.Before(nil)
+	}
+	k.Before(func(w http.ResponseWriter, _ *http.Request) bool {
+		fmt.Fprintf(w, `{"id":"1","title":"T","body":{"storage":{"value":"<p%s>"}}}`, strings.Repeat(" a", 2<<20))
+		return true
+	})
+	if _, err := wiki.Fetch(context.Background(), source.Item{ID: "1"}); err == nil || !fault(t, err).Content || !fault(t, err).Item {
+		t.Error(err)
+	}
+}
+
 // TestOneBadFile: its fault concerns the file alone.
 func TestOneBadFile(t *testing.T) {
 	t.Parallel()

@@ -277,3 +277,75 @@ func TestWebEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestWebRobotsOfGigabytes: the start of a robots.txt of any length counts.
+func TestWebRobotsOfGigabytes(t *testing.T) {
+	t.Parallel()
+	for name, length := range map[string]string{"declared": "10000000000", "not declared": ""} {
+		s := connectortest.NewSite(t)
+		s.Before(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/robots.txt" && r.URL.Path != "/sitemap.xml" {
+				return false
+			}
+			if length != "" {
+				w.Header().Set("Content-Length", length)
+			}
+			if r.URL.Path == "/robots.txt" {
+				fmt.Fprint(w, "User-agent: *\nDisallow: /no\n")
+			} else {
+				fmt.Fprintf(w, "<urlset><url><loc>%s/mapped</loc></url>", s.URL)
+			}
+			for line := []byte(strings.Repeat("# more\n", 10_000)); ; {
+				if _, err := w.Write(line); err != nil {
+					return true
+				}
+			}
+		})
+		s.Page("/", "Home", "x", "/no", "/yes")
+		s.Page("/no", "No", "x")
+		s.Page("/yes", "Yes", "x")
+		s.Page("/mapped", "Mapped", "x")
+		if w := walk(t, openSite(t, s, nil), source.Position{}); at(w, s) != "/ /mapped /yes" {
+			t.Errorf("%s: %s", name, at(w, s))
+		}
+	}
+}
+
+// TestWebWithoutDocuments: each address that is read is a page of the walk, also without a document,
+// so that a long crawl that finds nothing is seen to live and can be resumed.
+func TestWebWithoutDocuments(t *testing.T) {
+	t.Parallel()
+	s := connectortest.NewSite(t)
+	s.Page("/", "Home", "x", "/a", "/b", "/c")
+	pages, resumes := 0, 0
+	err := openSite(t, s, nil).Walk(context.Background(), source.Position{}, func(_ context.Context, p source.Page) error {
+		pages++
+		if p.Resume != "" {
+			resumes++
+		}
+		return nil
+	})
+	if err != nil || pages != 5 || resumes != 4 {
+		t.Errorf("%d pages, %d of them with a position, %v", pages, resumes, err)
+	}
+}
+
+// TestWebLongAddresses: an address that is too long for an identity is no document's and in no position.
+func TestWebLongAddresses(t *testing.T) {
+	t.Parallel()
+	s := connectortest.NewSite(t)
+	long := "/" + strings.Repeat("l", 3000)
+	s.Page("/", "Home", "x", long, "/canonical", "/moved")
+	s.File("/canonical", "text/html", `<link rel="canonical" href="`+long+`">text`)
+	s.Serve("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, long, http.StatusFound) })
+	s.Page(long, "Long", "x")
+	w := walk(t, openSite(t, s, nil), source.Position{})
+	if at(w, s) != "/ /canonical" {
+		t.Errorf("%.200s", at(w, s))
+	}
+	for _, r := range w.resumes {
+		if strings.Contains(r, "lll") {
+			t.Errorf("a position of %d bytes", len(r))
+		}
+	}
+}

@@ -20,7 +20,14 @@ import (
 	"agentsvc/transport/connector/vendor"
 )
 
-const perPage = 1000
+const (
+	perPage = 1000
+	// maxTags bounds the tags and quotes of a listing. Each tag and attribute takes a few bytes there, and an object some
+	// hundred once it is decoded. A page of a listing has some twenty thousand.
+	maxTags = 100_000
+	// maxKey bounds a key that a position keeps, in bytes; S3 allows 1,024.
+	maxKey = 2048
+)
 
 type store struct {
 	client *vendor.Client
@@ -101,9 +108,10 @@ type position struct {
 }
 
 // isListing keeps an answer that is no listing, such as a page of a proxy, from reading as an
-// empty bucket.
+// empty bucket, and refuses one with more tags than a page of a listing has.
 func isListing(body []byte) bool {
-	return bytes.Contains(body, []byte("<ListBucketResult")) || bytes.Contains(body, []byte(":ListBucketResult"))
+	count := func(sign string) int { return bytes.Count(body, []byte(sign)) }
+	return (count("<ListBucketResult") > 0 || count(":ListBucketResult") > 0) && count("<")+count(`"`)+count("'") <= maxTags
 }
 
 // Walk implements source.Source.
@@ -133,11 +141,11 @@ func (s *store) Walk(ctx context.Context, from source.Position, each func(contex
 			return err
 		}
 		page := source.Page{Items: s.items(list.Contents)}
-		if n := len(list.Contents); n > 0 {
+		if n := len(list.Contents); n > 0 && len(list.Contents[n-1].Key) <= maxKey {
 			at.After = list.Contents[n-1].Key
 		}
 		if list.IsTruncated {
-			if list.NextContinuationToken == at.Token {
+			if list.NextContinuationToken == at.Token || len(list.NextContinuationToken) > vendor.MaxPosition {
 				return s.client.Strange()
 			}
 			at.Token = list.NextContinuationToken

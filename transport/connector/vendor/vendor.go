@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -32,6 +33,11 @@ const (
 	maxError  = 16 << 10
 	attempts  = 3
 	redirects = 5
+	// maxValues bounds the values and members of a JSON answer. Each takes a few bytes there, and some hundred
+	// once it is decoded. A page of a listing has some ten thousand.
+	maxValues = 200_000
+	// MaxPosition bounds an address or token with which a listing continues, in bytes: a position keeps it.
+	MaxPosition = 16 << 10
 )
 
 // TooLarge is the reason of a fault for a file that is not fetched.
@@ -72,6 +78,7 @@ const (
 	calls  = "calls"  // JSON and XML, https only
 	files  = "files"  // contents, https only
 	crawls = "crawls" // pages, http too
+	starts = "starts" // of which the caller reads the start only, http too
 )
 
 // NewClients returns clients that use a guard. version is that of the service. With https, plain
@@ -82,7 +89,7 @@ func NewClients(g *egress.Guard, version string, https bool, t Timing) *Clients 
 		return g.Client(egress.Options{RequireTLS: https, MaxBody: most, HeaderTimeout: t.Silence, IdleTimeout: t.Silence, Redirects: hops, IdlePerHost: 4})
 	}
 	return &Clients{Timing: t, agent: "svc-crawler/" + version, tables: map[string]*http.Client{
-		calls: client(https, maxAnswer, 0), files: client(https, MaxFile, redirects), crawls: client(false, MaxFile, 0),
+		calls: client(https, maxAnswer, 0), files: client(https, MaxFile, redirects), crawls: client(false, MaxFile, 0), starts: client(false, math.MaxInt64-1, 0),
 	}}
 }
 
@@ -140,8 +147,11 @@ func (c *Client) At(query url.Values, segments ...string) string {
 }
 
 // Follow resolves an address that the vendor's answer gave for the next page. It must be at the
-// origin of Base.
+// origin of Base, and no longer than MaxPosition.
 func (c *Client) Follow(next string) (string, error) {
+	if len(next) > MaxPosition {
+		return "", c.Strange()
+	}
 	u, err := c.Base.Parse(next)
 	if err != nil || source.Origin(u) != source.Origin(c.Base) {
 		return "", c.fault("%s continues its listing at another address, which is refused", c.Name)
@@ -164,10 +174,26 @@ func (c *Client) JSON(ctx context.Context, at string, into any) error {
 	if err != nil {
 		return err
 	}
-	if json.Unmarshal(body, into) != nil {
+	if values(body) > maxValues || json.Unmarshal(body, into) != nil {
 		return c.Strange()
 	}
 	return nil
+}
+
+// values returns how many values and members a JSON text has at most. What is no JSON has any number.
+func values(text []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	return n
 }
 
 // Small returns an answer of at most 16 MiB.
@@ -205,6 +231,11 @@ func (c *Client) File(ctx context.Context, at, accept string) (*http.Response, e
 // Page is File for a crawl: a redirect is an answer, and plain http is allowed.
 func (c *Client) Page(ctx context.Context, at, accept string) (*http.Response, error) {
 	return c.open(ctx, crawls, c.get(at, accept))
+}
+
+// Start is Page for a caller that reads the start of the answer only: it may be of any length.
+func (c *Client) Start(ctx context.Context, at, accept string) (*http.Response, error) {
+	return c.open(ctx, starts, c.get(at, accept))
 }
 
 func (c *Client) open(ctx context.Context, which string, make request) (*http.Response, error) {
@@ -362,7 +393,7 @@ func (c *Client) once(ctx context.Context, which string, make request) (_ *http.
 	if err != nil {
 		return nil, 0, c.broken(ctx, which, err)
 	}
-	if resp.StatusCode/100 == 2 || which == crawls && resp.StatusCode/100 == 3 {
+	if resp.StatusCode/100 == 2 || (which == crawls || which == starts) && resp.StatusCode/100 == 3 {
 		return resp, 0, nil
 	}
 	defer resp.Body.Close()

@@ -170,3 +170,40 @@ func TestPositions(t *testing.T) {
 		}
 	}
 }
+
+// TestManyValues: an answer of millions of small values is refused before it is decoded, and a long
+// text is no value.
+func TestManyValues(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{`1`: 1, `{"a":1,"b":[1,2,{}]}`: 7, `"a,b{[\",,"`: 1, `{"\\":","}`: 2, ``: 1} {
+		if got := values([]byte(text)); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+	answers := map[string]string{
+		"/many": `{"results":[` + strings.Repeat("{},", maxValues) + `{}]}`, "/members": `{` + strings.Repeat(`"":1,`, maxValues) + `"":1}`,
+		"/page": `{"results":[` + strings.Repeat(`{"a":1,"b":{"c":[]}},`, 10_000) + `{}]}`, "/text": `{"results":["` + strings.Repeat(",{[", 1<<20) + `"]}`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, answers[r.URL.Path]) }))
+	defer s.Close()
+	c := newClient(t, s.URL, Timing{}, nil)
+	for path, ok := range map[string]bool{"/many": false, "/members": false, "/page": true, "/text": true} {
+		var v struct{ Results []any }
+		err := c.JSON(context.Background(), s.URL+path, &v)
+		if f := new(source.Fault); ok != (err == nil) || err != nil && (!errors.As(err, &f) || !strings.Contains(f.Reason, "cannot be read")) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestFollow: a listing goes on at its own origin, by an address that a position can keep.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, "https://h.example/api", Timing{}, nil)
+	for next, ok := range map[string]bool{"/api?c=1": true, "https://H.example:443/x": true, "https://i.example/": false, "http://h.example/": false, "//i.example/": false,
+		"/?" + strings.Repeat("c", MaxPosition-2): true, "/?" + strings.Repeat("c", MaxPosition-1): false} {
+		if _, err := c.Follow(next); ok != (err == nil) {
+			t.Errorf("%.40s: %v", next, err)
+		}
+	}
+}

@@ -13,6 +13,11 @@ import (
 const (
 	maxLinks = 2000 // of one page
 	maxTitle = 500  // bytes
+	// maxToken bounds a tag, and a text between two tags, in bytes: behind a longer one no links are looked for.
+	// A tag of attributes alone takes some fifty times its size in memory.
+	maxToken = 2 << 20
+	// maxAttributes is how many attributes of a tag are read.
+	maxAttributes = 100
 )
 
 // page is what a crawler reads in an HTML document.
@@ -30,6 +35,7 @@ func parsePage(at *url.URL, body []byte) page {
 	base, titled := at, false
 	var hrefs []string
 	z := html.NewTokenizer(bytes.NewReader(body))
+	z.SetMaxBuf(maxToken)
 	for {
 		kind := z.Next()
 		if kind == html.ErrorToken {
@@ -38,7 +44,10 @@ func parsePage(at *url.URL, body []byte) page {
 		if kind != html.StartTagToken && kind != html.SelfClosingTagToken {
 			continue
 		}
-		t := z.Token()
+		t, ok := tag(z)
+		if !ok {
+			continue
+		}
 		switch t.DataAtom {
 		case atom.Title:
 			if !titled && z.Next() == html.TextToken {
@@ -73,6 +82,22 @@ func parsePage(at *url.URL, body []byte) page {
 		}
 	}
 	return p
+}
+
+// tag returns a tag that a crawler reads, with its first attributes; of others, false.
+func tag(z *html.Tokenizer) (t html.Token, ok bool) {
+	name, more := z.TagName()
+	switch t.DataAtom = atom.Lookup(name); t.DataAtom {
+	case atom.Title, atom.Base, atom.Meta, atom.Link, atom.A, atom.Area:
+	default:
+		return t, false
+	}
+	for more && len(t.Attr) < maxAttributes {
+		var key, value []byte
+		key, value, more = z.TagAttr()
+		t.Attr = append(t.Attr, html.Attribute{Key: string(key), Val: string(value)})
+	}
+	return t, true
 }
 
 // obey applies the directives of a robots element or header.

@@ -26,9 +26,19 @@ type robots struct {
 	sitemaps []string
 }
 
+// rule is a pattern, cut at its stars. A page is compared with many of them.
 type rule struct {
-	pattern string
-	allow   bool
+	length int // of the pattern, in bytes
+	parts  []string
+	whole  bool // the pattern ends with $
+	allow  bool
+}
+
+func newRule(pattern string, allow bool) rule {
+	r := rule{length: len(pattern), allow: allow}
+	pattern, r.whole = strings.CutSuffix(pattern, "$")
+	r.parts = strings.Split(pattern, "*")
+	return r
 }
 
 // parseRobots reads at most 512 KiB. The groups of our own name count; without one, those of *.
@@ -63,7 +73,7 @@ func parseRobots(text []byte) robots {
 			if value == "" {
 				continue
 			}
-			r := rule{normalPath(value), strings.EqualFold(strings.TrimSpace(name), "allow")}
+			r := newRule(normalPath(value), strings.EqualFold(strings.TrimSpace(name), "allow"))
 			if mine && len(own.rules) < maxRules {
 				own.rules = append(own.rules, r)
 			}
@@ -125,26 +135,24 @@ func (r robots) allows(u *url.URL) bool {
 	}
 	path = normalPath(path)
 	best, allowed := -1, true
-	for _, rule := range r.rules {
-		if n := len(rule.pattern); n >= best && matches(rule.pattern, path) && (n > best || rule.allow) {
-			best, allowed = n, rule.allow
+	for i := range r.rules {
+		if one := &r.rules[i]; one.length >= best && (one.length > best || one.allow) && one.matches(path) {
+			best, allowed = one.length, one.allow
 		}
 	}
 	return allowed
 }
 
-// matches reports whether a pattern with * and a final $ matches the beginning of a path. It
-// takes time in proportion to the product of their lengths at most.
-func matches(pattern, path string) bool {
-	whole := strings.HasSuffix(pattern, "$")
-	pattern = strings.TrimSuffix(pattern, "$")
-	parts := strings.Split(pattern, "*")
-	if !strings.HasPrefix(path, parts[0]) {
+// matches reports whether the pattern matches the beginning of a path. It takes time in proportion to
+// their lengths.
+func (r *rule) matches(path string) bool {
+	rest, ok := strings.CutPrefix(path, r.parts[0])
+	if !ok {
 		return false
 	}
-	rest := path[len(parts[0]):]
-	for i, part := range parts[1:] {
-		if whole && i == len(parts)-2 {
+	last := len(r.parts) - 1
+	for i, part := range r.parts[1:] {
+		if r.whole && i == last-1 {
 			return strings.HasSuffix(rest, part)
 		}
 		at := strings.Index(rest, part)
@@ -153,5 +161,5 @@ func matches(pattern, path string) bool {
 		}
 		rest = rest[at+len(part):]
 	}
-	return !whole || rest == "" || len(parts) > 1 && parts[len(parts)-1] == ""
+	return !r.whole || rest == ""
 }

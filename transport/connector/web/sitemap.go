@@ -13,6 +13,11 @@ import (
 const (
 	maxSitemaps = 10 // files of one site
 	maxSitemap  = 10 << 20
+	// sitemapDepth is how deep the elements of a sitemap are nested at most: the decoder keeps those that are open.
+	sitemapDepth = 20
+	// sitemapToken bounds a tag or a text of a sitemap, in bytes. A tag of attributes alone takes some fifty
+	// times its size in memory.
+	sitemapToken = 64 << 10
 )
 
 // sitemaps adds the pages of the site's sitemaps, as if its start page linked to them. A sitemap
@@ -43,7 +48,8 @@ func (c *crawl) sitemaps(ctx context.Context, start *url.URL) {
 }
 
 // parseSitemap returns the addresses of pages and of further sitemaps, at most so many of each.
-// It reads gzip, and the plain form with one address a line.
+// It reads gzip, and the plain form with one address a line. An element that is nested deeper than
+// in a sitemap ends it, and so does a longer tag or text.
 func parseSitemap(text []byte, most int) (pages, more []string) {
 	if bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(bytes.NewReader(text))
@@ -63,23 +69,27 @@ func parseSitemap(text []byte, most int) (pages, more []string) {
 		}
 		return pages, nil
 	}
-	d := xml.NewDecoder(bytes.NewReader(text))
+	in := &tokens{Reader: bytes.NewReader(text)}
+	d := xml.NewDecoder(in)
 	d.Strict = false
 	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
-	inside, loc := "", false
-	for len(pages) < most && len(more) < most {
+	inside, loc, depth := "", false, 0
+	for len(pages) < most && len(more) < most && depth <= sitemapDepth {
+		in.left = sitemapToken
 		t, err := d.Token()
 		if err != nil {
 			break
 		}
 		switch t := t.(type) {
 		case xml.StartElement:
+			depth++
 			switch t.Name.Local {
 			case "url", "sitemap":
 				inside = t.Name.Local
 			}
 			loc = t.Name.Local == "loc"
 		case xml.EndElement:
+			depth--
 			loc = false
 		case xml.CharData:
 			if text := strings.TrimSpace(string(t)); loc && text != "" {
@@ -92,4 +102,18 @@ func parseSitemap(text []byte, most int) (pages, more []string) {
 		}
 	}
 	return pages, more
+}
+
+// tokens is a text that a decoder reads a token at a time, each of at most left bytes.
+type tokens struct {
+	*bytes.Reader
+	left int
+}
+
+// ReadByte implements io.ByteReader.
+func (t *tokens) ReadByte() (byte, error) {
+	if t.left--; t.left < 0 {
+		return 0, io.ErrShortBuffer
+	}
+	return t.Reader.ReadByte()
 }

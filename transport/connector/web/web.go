@@ -29,7 +29,8 @@ const (
 	maxPage     = 10 << 20
 	maxQueue    = 5_000   // addresses of one crawl
 	maxBytes    = 1 << 20 // of all addresses of one crawl
-	maxLooked   = 50_000  // links that are compared with robots.txt
+	maxAddress  = 2048    // bytes of one
+	maxLooked   = 20_000  // links that are compared with robots.txt, each in up to 2 ms
 	maxRedirect = 5
 	accept      = "text/html,application/xhtml+xml,application/pdf,text/plain,text/markdown;q=0.9,*/*;q=0.1"
 )
@@ -123,7 +124,7 @@ func (s *site) Walk(ctx context.Context, from source.Position, each func(context
 // add appends an address to the queue, if it is a new one and there is room.
 func (c *crawl) add(u *url.URL, depth int) {
 	s := u.String()
-	if _, ok := c.known[s]; ok || len(s) > 2048 || len(c.at.Queue) >= maxQueue || c.bytes+len(s) > maxBytes {
+	if _, ok := c.known[s]; ok || len(s) > maxAddress || len(c.at.Queue) >= maxQueue || c.bytes+len(s) > maxBytes {
 		return
 	}
 	c.known[s] = len(c.at.Queue)
@@ -161,27 +162,32 @@ func (c *crawl) step(ctx context.Context) error {
 		item = &source.Item{ID: e.URL, Name: e.URL, URI: e.URL, Fault: f, Size: -1}
 	}
 	c.at.Read++
-	if item == nil {
-		return nil
-	}
-	if item.Fault == nil {
-		c.at.Docs++
-		c.named[item.ID] = true
-		if i, ok := c.known[item.ID]; ok {
-			c.at.Queue[i].Named = true
-		} else {
-			c.at.Other = append(c.at.Other, item.ID)
+	var p source.Page // without a document too: the walk is alive, and others may have their turn
+	if item != nil {
+		p.Items = []source.Item{*item}
+		if item.Fault == nil {
+			c.list(item.ID)
 		}
 	}
-	p := source.Page{Items: []source.Item{*item}}
 	if c.at.Read >= c.saved+1+len(c.at.Queue)/50 { // a position holds the whole queue
 		p.Resume, c.saved = vendor.Save(c.at), c.at.Read
 	}
 	err = c.each(ctx, p)
-	if item.Content != nil {
+	if item != nil && item.Content != nil {
 		item.Content.Body.Close()
 	}
 	return err
+}
+
+// list notes that a document is listed.
+func (c *crawl) list(id string) {
+	c.at.Docs++
+	c.named[id] = true
+	if i, ok := c.known[id]; ok {
+		c.at.Queue[i].Named = true
+	} else {
+		c.at.Other = append(c.at.Other, id)
+	}
 }
 
 // hasOtherStart reports whether another start page was read or is still to be read.
@@ -267,7 +273,7 @@ func (c *crawl) read(ctx context.Context, e entry) (*source.Item, error) {
 		}
 	}
 	if p.canonical != nil {
-		if canonical := normal(p.canonical); c.isHere(canonical) && c.allowed(canonical) {
+		if canonical := normal(p.canonical); len(canonical.String()) <= maxAddress && c.isHere(canonical) && c.allowed(canonical) {
 			item.ID, item.URI = canonical.String(), canonical.String()
 		}
 	}
@@ -334,7 +340,7 @@ func (c *crawl) follow(ctx context.Context, u *url.URL, isStart bool) (*http.Res
 			}
 			return nil, nil, nil
 		}
-		resp, err := c.get(ctx, u)
+		resp, err := c.get(ctx, u, c.client.Page)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -362,7 +368,7 @@ func (c *crawl) follow(ctx context.Context, u *url.URL, isStart bool) (*http.Res
 }
 
 // get makes one request, after a pause.
-func (c *crawl) get(ctx context.Context, u *url.URL) (*http.Response, error) {
+func (c *crawl) get(ctx context.Context, u *url.URL, open func(ctx context.Context, at, accept string) (*http.Response, error)) (*http.Response, error) {
 	pause := max(c.pause, c.rules[u.Scheme+"://"+u.Host].delay)
 	if c.pause == 0 {
 		pause = 0
@@ -373,7 +379,7 @@ func (c *crawl) get(ctx context.Context, u *url.URL) (*http.Response, error) {
 		}
 	}
 	defer func() { c.last = time.Now() }()
-	return c.client.Page(ctx, u.String(), accept)
+	return open(ctx, u.String(), accept)
 }
 
 // learn reads the robots.txt of a host once. A host without one allows everything; one whose
@@ -409,7 +415,7 @@ func (c *crawl) small(ctx context.Context, at string, most int64) ([]byte, error
 		return nil, c.client.Strange()
 	}
 	for range maxRedirect + 1 {
-		resp, err := c.get(ctx, u)
+		resp, err := c.get(ctx, u, c.client.Start)
 		if err != nil {
 			return nil, err
 		}

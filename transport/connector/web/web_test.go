@@ -1,11 +1,63 @@
 package web
 
 import (
+	"fmt"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 )
+
+// allocated returns how much do allocates, in MiB. Tests that call it do not run beside others.
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return (after.TotalAlloc - before.TotalAlloc) >> 20
+}
+
+// attributes are a million attributes of a tag.
+func attributes() string {
+	var b strings.Builder
+	for i := range 1 << 20 {
+		fmt.Fprintf(&b, " a%x", i)
+	}
+	return b.String()
+}
+
+// TestAPageOfOneTag: a tag of a million attributes costs little. Links before it are found, and links
+// with fewer attributes than that.
+func TestAPageOfOneTag(t *testing.T) {
+	at, _ := url.Parse("http://h/")
+	all := attributes()
+	body := []byte(`<title>T</title><a href="/before"` + all[:500] + `><a` + all + `><a href="/behind">`)
+	var p page
+	if n := allocated(func() { p = parsePage(at, body) }); n > 200 {
+		t.Errorf("%d MiB allocated", n)
+	}
+	if p.title != "T" || len(p.links) != 1 || p.links[0].Path != "/before" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestHostileSitemaps cost little, and what stands before their trick is read.
+func TestHostileSitemaps(t *testing.T) {
+	const first = "<urlset><url><loc>http://h/a</loc></url>"
+	for name, rest := range map[string]string{
+		"depth": strings.Repeat("<a>", maxSitemap/3), "attributes": "<a" + attributes() + ">", "a text": strings.Repeat("a", maxSitemap), "a comment": "<!--" + strings.Repeat("a", maxSitemap),
+		"entities": `<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><url><loc>&b;</loc></url>`, "endings": strings.Repeat("</a>", maxSitemap/4),
+	} {
+		var pages, more []string
+		if n := allocated(func() { pages, more = parseSitemap([]byte(first+rest), 100) }); n > 100 {
+			t.Errorf("%s: %d MiB allocated", name, n)
+		}
+		if len(pages) < 1 || pages[0] != "http://h/a" || len(more) != 0 || len(pages) > 2 {
+			t.Errorf("%s: %.100q %.100q", name, pages, more)
+		}
+	}
+}
 
 // TestRobots is RFC 9309, with the crawler's own group before that of *.
 func TestRobots(t *testing.T) {

@@ -2,6 +2,8 @@ package wiki
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -26,27 +28,41 @@ var silent = map[string]bool{"ac:task-id": true, "ac:task-status": true, "ac:tas
 // titled are parameters of macros that people read.
 var titled = map[string]bool{"title": true, "name": true}
 
+const (
+	// maxToken bounds a tag, and a text between two tags, in bytes. A tag of attributes alone takes some fifty
+	// times its size in memory.
+	maxToken = 2 << 20
+	// maxAttributes is how many attributes of a tag are read; the format has a few.
+	maxAttributes = 100
+)
+
+// errToken: the page holds a tag or a text longer than maxToken.
+var errToken = errors.New("a tag or a text of the page is larger than 2 MiB")
+
 // ToHTML returns a page in the storage format as a document of plain HTML. The elements of the
 // format's own (ac:, ri:) become blocks or vanish, and all text stays: that of CDATA sections, of
-// code, of links to pages by their title.
-func ToHTML(title, storage string) []byte {
+// code, of links to pages by their title. The error is errToken.
+func ToHTML(title, storage string) ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(len(storage) + len(storage)/8 + 128)
 	b.WriteString(`<!DOCTYPE html><html><head><meta charset="utf-8"><title>` + html.EscapeString(title) + "</title></head><body>\n")
 	b.WriteString("<h1>" + html.EscapeString(title) + "</h1>\n")
 	z := html.NewTokenizer(strings.NewReader(storage))
-	z.SetMaxBuf(0)
+	z.SetMaxBuf(maxToken)
 	z.AllowCDATA(true)
 	skip, depth := "", 0 // the silent element, and how deep it is nested in itself
 	for {
 		kind := z.Next()
 		if kind == html.ErrorToken {
+			if z.Err() != io.EOF {
+				return nil, errToken
+			}
 			break
 		}
 		if kind == html.CommentToken || kind == html.DoctypeToken {
 			continue
 		}
-		t := z.Token()
+		t := token(z, kind)
 		if skip != "" {
 			switch {
 			case kind == html.StartTagToken && t.Data == skip:
@@ -77,7 +93,24 @@ func ToHTML(title, storage string) []byte {
 		}
 	}
 	b.WriteString("\n</body></html>\n")
-	return b.Bytes()
+	return b.Bytes(), nil
+}
+
+// token returns the token that was read, with its first attributes.
+func token(z *html.Tokenizer, kind html.TokenType) html.Token {
+	t := html.Token{Type: kind}
+	if kind == html.TextToken {
+		t.Data = string(z.Text())
+		return t
+	}
+	name, more := z.TagName()
+	t.Data = string(name)
+	for more && len(t.Attr) < maxAttributes {
+		var key, value []byte
+		key, value, more = z.TagAttr()
+		t.Attr = append(t.Attr, html.Attribute{Key: string(key), Val: string(value)})
+	}
+	return t
 }
 
 func start(b *bytes.Buffer, t html.Token) {

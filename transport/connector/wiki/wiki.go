@@ -217,7 +217,10 @@ func (w *wiki) Fetch(ctx context.Context, item source.Item) (source.Content, err
 	if len(e.Body.Storage.Value) > vendor.MaxFile {
 		return source.Content{}, &source.Fault{Reason: vendor.TooLarge, Lasting: true, Content: true, Item: true}
 	}
-	b := ToHTML(e.Title, e.Body.Storage.Value)
+	b, err := ToHTML(e.Title, e.Body.Storage.Value)
+	if err != nil {
+		return source.Content{}, &source.Fault{Reason: err.Error(), Lasting: true, Content: true, Item: true}
+	}
 	return source.Content{Body: io.NopCloser(bytes.NewReader(b)), MediaType: "text/html", Name: e.Title}, nil
 }
 
