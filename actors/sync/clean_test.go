@@ -1,6 +1,9 @@
 package sync
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestClean: what a vendor supplies for people to read.
 func TestClean(t *testing.T) {
@@ -14,5 +17,14 @@ func TestClean(t *testing.T) {
 		if (cleanURI(in) != nil) != ok {
 			t.Errorf("%q", in)
 		}
+	}
+	long := strings.Repeat("v", maxVersion+1)
+	for in, want := range map[string]string{"c:1\x00": "c:1", long[1:]: long[1:]} {
+		if got := cleanVersion(in); got != want {
+			t.Errorf("%.20q: %.20q", in, got)
+		}
+	}
+	if a, b := cleanVersion(long), cleanVersion(long+"w"); a == b || len(a) > maxVersion || a != cleanVersion(long) {
+		t.Errorf("%q, %q", a, b)
 	}
 }

@@ -2,6 +2,8 @@ package sync
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,9 +50,11 @@ const (
 	// mostFaults is how many files, one after the other, may fail for the moment.
 	mostFaults = 10
 
-	maxItem = 2048 // bytes of an identity
-	maxName = 500  // bytes
-	maxURI  = 4096 // bytes
+	maxItem    = 2048 // bytes of an identity
+	maxName    = 500  // bytes
+	maxURI     = 4096 // bytes
+	maxKind    = 200  // bytes of a media type
+	maxVersion = 256  // bytes; of a longer one its hash is kept
 )
 
 // tooLarge is the reason of a document that is not fetched.
@@ -229,7 +233,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	w.next.Listed++
 	meet := store.MetDocument{Item: item.ID, Name: cleanName(item.Name, item.ID), URI: cleanURI(item.URI)}
 	if item.Version != "" {
-		version := clean(item.Version)
+		version := cleanVersion(item.Version)
 		meet.Version = &version
 	}
 	switch {
@@ -298,7 +302,7 @@ func (w *walker) store(ctx context.Context, item source.Item, content *source.Co
 	}
 	p := &store.PutDocument{File: id.FileID{UUID: id.NewAnywhere()}, MediaType: content.MediaType}
 	p.Name = content.Name
-	if p.MediaType = clean(p.MediaType); p.MediaType == "" {
+	if p.MediaType = clean(p.MediaType); p.MediaType == "" || len(p.MediaType) > maxKind {
 		p.MediaType = mediaType(item)
 	}
 	r := &reader{r: content.Body}
@@ -481,6 +485,15 @@ func clean(s string) string {
 	}, s)
 }
 
+// cleanVersion returns a version as a row holds it.
+func cleanVersion(version string) string {
+	if len(version) > maxVersion {
+		sum := sha256.Sum256([]byte(version))
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return clean(version)
+}
+
 // cleanName returns a name of a document in one line.
 func cleanName(name, item string) string {
 	name = strings.TrimSpace(clean(strings.ToValidUTF8(name, "")))
@@ -508,7 +521,7 @@ func cleanURI(s string) *string {
 
 // mediaType returns the media type that an item declares.
 func mediaType(i source.Item) string {
-	if kind := clean(i.MediaType); kind != "" && len(kind) <= 200 {
+	if kind := clean(i.MediaType); kind != "" && len(kind) <= maxKind {
 		return kind
 	}
 	return "application/octet-stream"
