@@ -8,7 +8,7 @@
 //	                                    +-- storage failed: timer, later again --+
 //	                                    v                                        |
 //	new content, other settings ---> queued ---> processing: a generation is written
-//	                                    ^                |           |
+//	                                    ^ a place        |           |
 //	                                    |             shown        the file cannot be read
 //	                                    |                v           v
 //	                                    |              ready      failed ---> what is left is removed
@@ -26,15 +26,19 @@
 // vectors cost is a usage record in the commit that ends the generation or postpones it; a generation
 // that another change of the row or a crash has overtaken is not billed.
 //
-// An activation that finds a generation that another one began begins a new one: nothing tells how
-// far that one came. A file that ended its node five times is failed.
+// A document waits in memory for one of the node's places, and is queued until it has one: what waits over the
+// ends of many processes has not been begun. An activation that finds a generation that another one began begins
+// a new one: nothing tells how far that one came. A file that ended its node five times is failed.
 //
 // Owner of: status, error, attempts, generation, shown and what was shown, chunks and owes of a
 // document, and its timer. The API writes the same row, and counts the version up.
 //
-// Limits: a node indexes Config.Most documents at a time, for tenants in turn, and
-// eight more that get vectors, two of one tenant; the file is read in a
-// process of its own (transport/parser), and its chunks are written 200 at a time.
+// Limits: a node reads Config.Most documents of one tenant at a time, and one more of others, tenants in
+// turn: files that take the most time that a file may take hold up no other tenant. Documents that get
+// vectors have eight places beside these, two of one tenant: they are read to their end first, into a file
+// without a name. 300 documents of a tenant wait in memory, 5,000 of all; the sweep wakes others later. What is
+// left of four documents is removed at a time. A file is read in a process of its own (transport/parser), and its chunks are written 200
+// at a time.
 //
 // Loss: none. A message that is lost is found by the sweep.
 package ingest

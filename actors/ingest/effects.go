@@ -32,6 +32,8 @@ var errOvertaken = errors.New("the document has another generation, another cont
 
 func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
 	switch e := e.(type) {
+	case Enter:
+		return k.enter(ctx, a, e.Row)
 	case Build:
 		return k.build(ctx, a.Address, e.Row)
 	case Clean:
@@ -42,32 +44,25 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 
 // build writes a generation.
 func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
-	places := k.places
-	var embeds *model.EmbeddingModel
-	if r.EmbedProvider != nil && r.EmbedModel != nil {
-		places, embeds = k.embedding, &model.EmbeddingModel{Provider: *r.EmbedProvider, Name: *r.EmbedModel}
+	w := &writer{kind: k, ctx: ctx, to: knowledge.Target{Tenant: a.Tenant, Document: id.DocumentID{UUID: a.ID}, Base: r.Base, Number: r.Number,
+		Generation: r.Generation, Content: r.Content}}
+	place := k.entered.take(a)
+	if place == nil {
+		return nil // the activation has ended
 	}
-	if err := places.Take(ctx, a.Tenant); err != nil {
-		return nil
+	defer place.Give(a.Tenant)
+	if r.embeds() {
+		w.model = &model.EmbeddingModel{Provider: *r.EmbedProvider, Name: *r.EmbedModel}
 	}
-	defer places.Give(a.Tenant)
 	building.Inc()
 	defer building.Dec()
-	w := &writer{kind: k, ctx: ctx, model: embeds, to: knowledge.Target{Tenant: a.Tenant, Document: id.DocumentID{UUID: a.ID}, Base: r.Base, Number: r.Number,
-		Generation: r.Generation, Content: r.Content}}
-	in := document.Input{Name: r.Name, MediaTypeHint: r.MediaType, Size: r.Size, Open: func(ctx context.Context) (io.ReadCloser, error) {
-		return k.cfg.Files.Open(ctx, a.Tenant, r.File)
-	}}
-	info, err := k.cfg.Parser.Parse(ctx, in, document.Chunking{MaxTokens: r.MaxTokens, OverlapTokens: r.OverlapTokens}, w.add)
-	if err == nil {
-		err = w.flush()
-	}
+	info, err := k.read(ctx, a, r, w)
 	fault := new(document.Fault)
 	switch {
 	case err == nil:
 		built := Built{r.Generation, w.written, info.MediaType, nil, w.used}
-		if embeds != nil {
-			by := embeds.String()
+		if w.model != nil {
+			by := w.model.String()
 			built.EmbeddedBy = &by
 		}
 		return built
@@ -81,6 +76,47 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	k.log(k.cfg.Log.Warn(), a).Err(err).Int("attempt", r.Attempts).Msg("indexing a document was interrupted")
 	return Interrupted{r.Generation, errors.Is(err, errNoVectors), w.used}
 }
+
+// read reads the document and writes its chunks. A document that gets vectors has a place for reading until its
+// file is read.
+func (k *kind) read(ctx context.Context, a cluster.Address, r Row, w *writer) (document.Info, error) {
+	in := document.Input{Name: r.Name, MediaTypeHint: r.MediaType, Size: r.Size, Open: func(ctx context.Context) (io.ReadCloser, error) {
+		return k.cfg.Files.Open(ctx, a.Tenant, r.File)
+	}}
+	chunking := document.Chunking{MaxTokens: r.MaxTokens, OverlapTokens: r.OverlapTokens}
+	if w.model == nil {
+		info, err := k.cfg.Parser.Parse(ctx, in, chunking, w.add)
+		if err == nil {
+			err = w.flush()
+		}
+		return info, err
+	}
+	kept, err := newSpool()
+	if err != nil {
+		return document.Info{}, err
+	}
+	defer kept.close()
+	info, err := k.parse(ctx, a, in, chunking, kept)
+	if err == nil {
+		err = kept.each(w.add)
+	}
+	if err == nil {
+		err = w.flush()
+	}
+	return info, err
+}
+
+// parse reads the document into a spool, with a place for reading.
+func (k *kind) parse(ctx context.Context, a cluster.Address, in document.Input, c document.Chunking, into *spool) (document.Info, error) {
+	if err := k.places.Take(ctx, a.Tenant); err != nil {
+		return document.Info{}, err
+	}
+	defer k.places.Give(a.Tenant)
+	return k.cfg.Parser.Parse(ctx, in, c, into.add)
+}
+
+// errTooMuch is the fault of a document with too many chunks.
+var errTooMuch = &document.Fault{Reason: "the file holds too much text"}
 
 // writer writes the chunks of a generation.
 type writer struct {
@@ -97,7 +133,7 @@ type writer struct {
 
 func (w *writer) add(c document.Chunk) error {
 	if w.written+len(w.waiting) >= mostChunks {
-		return &document.Fault{Reason: "the file holds too much text"}
+		return errTooMuch
 	}
 	w.waiting, w.bytes = append(w.waiting, c), w.bytes+len(c.Text)
 	if len(w.waiting) < batch && w.bytes < batchBytes {
@@ -159,14 +195,10 @@ func (w *writer) embed() ([][]float32, error) {
 
 // clean removes the chunks that nothing shows, and of a deleted document its file.
 func (k *kind) clean(ctx context.Context, a cluster.Address, r Row) any {
-	keep := r.Shown
-	if r.Deleted {
-		keep = -1
+	if ok, err := k.cleaning.TakeIf(ctx, a.Tenant, k.room); !ok || err != nil {
+		return fullUnless(ok)
 	}
-	err := k.cfg.Store.Drop(ctx, a.Tenant, id.DocumentID{UUID: a.ID}, keep)
-	if err == nil && r.Deleted {
-		err = k.cfg.Files.Delete(ctx, a.Tenant, r.File)
-	}
+	err := k.remove(ctx, a, r)
 	if err == nil {
 		return Cleaned{}
 	}
@@ -180,4 +212,18 @@ func (k *kind) clean(ctx context.Context, a cluster.Address, r Row) any {
 	case <-timer.C:
 	}
 	return Dirty{}
+}
+
+// remove gives the place for cleaning back.
+func (k *kind) remove(ctx context.Context, a cluster.Address, r Row) error {
+	defer k.cleaning.Give(a.Tenant)
+	keep := r.Shown
+	if r.Deleted {
+		keep = -1
+	}
+	err := k.cfg.Store.Drop(ctx, a.Tenant, id.DocumentID{UUID: a.ID}, keep)
+	if err == nil && r.Deleted {
+		err = k.cfg.Files.Delete(ctx, a.Tenant, r.File)
+	}
+	return err
 }

@@ -55,13 +55,14 @@ type Config struct {
 	Files    Files
 	Parser   Parser
 	Embedder Embedder
-	Most     int // documents at a time; 0: one for each CPU
+	Most     int // documents of a tenant that are read at a time, and one more of another; 0: one for each CPU
+	Waiting  int // documents of a tenant that wait in memory; 0: 300
 	Log      zerolog.Logger
 }
 
 // Documents that get vectors wait for their provider most of the time. They have places of their
-// own, so that a slow provider holds up only documents that need it, and those of other tenants not
-// before several tenants have one.
+// own for all of their time, and one for reading only while their file is read, so that a slow provider
+// holds up only documents that need it, and those of other tenants not before several tenants have one.
 const (
 	embedPlaces       = 8
 	embedPlacesTenant = 2
@@ -73,6 +74,8 @@ type kind struct {
 	cfg       Config
 	places    *turn.Places
 	embedding *turn.Places
+	cleaning  *turn.Places
+	entered   entered
 }
 
 // Register makes n the host of documents that write through w. It is called before n starts.
@@ -80,9 +83,13 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 	if cfg.Most <= 0 {
 		cfg.Most = runtime.NumCPU()
 	}
-	k := &kind{cfg, turn.New(cfg.Most, cfg.Most), turn.New(embedPlaces, embedPlacesTenant)}
+	if cfg.Waiting <= 0 {
+		cfg.Waiting = mostWaiting
+	}
+	k := &kind{cfg: cfg, places: turn.New(cfg.Most+1, cfg.Most), embedding: turn.New(embedPlaces, embedPlacesTenant), cleaning: turn.New(cleaningPlaces, cleaningPlaces),
+		entered: entered{at: map[cluster.Address]*turn.Places{}}}
 	durable.Register(n, w, durable.Kind[State]{
-		Name: msg.KindIngest, Machine: Machine{}, Load: k.load, Rows: rows, After: k.after, Perform: k.perform,
+		Name: msg.KindIngest, Machine: Machine{}, Load: k.load, Rows: rows, After: k.after, Perform: k.perform, Forget: k.forget,
 		Idle: 0, // the API writes this row too
 	}, host)
 }

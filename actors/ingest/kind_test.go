@@ -107,6 +107,7 @@ type world struct {
 	chunks *knowledge.Chunks
 	index  *knowledge.Index
 	models *models
+	most   int // documents that wait in memory; 0: the default
 	tenant id.TenantID
 	base   id.KnowledgeBaseID
 }
@@ -115,14 +116,26 @@ type world struct {
 type models struct {
 	mu    sync.Mutex       // guards the fields below
 	fail  map[string]error // by the name of a model
+	most  int              // calls that succeed all the same
+	gate  chan struct{}    // where set, calls wait for it
 	calls int
 }
 
-func (m *models) Embed(_ context.Context, _ id.TenantID, of model.EmbeddingModel, texts []string) (out model.Embedded, err error) {
+func (m *models) Embed(ctx context.Context, _ id.TenantID, of model.EmbeddingModel, texts []string) (out model.Embedded, err error) {
+	m.mu.Lock()
+	m.calls++
+	gate := m.gate
+	m.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return out, ctx.Err()
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.calls++
-	if err := m.fail[of.Name]; err != nil {
+	if err := m.fail[of.Name]; err != nil && m.calls > m.most {
 		return out, err
 	}
 	for _, t := range texts {
@@ -155,7 +168,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() *cluster.Node {
 	w.Helper()
 	n := clustertest.Node()
-	ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Embedder: w.models, Most: 2, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+	ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Embedder: w.models, Most: 2, Waiting: w.most, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
 	return testkit.Start(w.T, n)
 }
 
@@ -488,7 +501,8 @@ func TestProvidersThatFail(t *testing.T) {
 	testkit.Eventually(t, "the document is ready", func() bool { return strings.HasPrefix(w.embedded(d), "p/down 1") })
 }
 
-// A generation of two batches whose second one fails is billed for the first.
+// A generation of two batches whose second one fails is billed for the first. A file that cannot be read
+// to its end costs no vectors.
 func TestUsageOfAFailedGeneration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -498,7 +512,127 @@ func TestUsageOfAFailedGeneration(t *testing.T) {
 	if got := w.settled(n, d); got != "failed the file is damaged 0 0" {
 		t.Fatal(got)
 	}
+	if got := w.embedded(d); got != "- 0" {
+		t.Errorf("%s", got)
+	}
+	w.models.mu.Lock()
+	w.models.most, w.models.fail["m"] = w.models.calls+1, &model.Error{Kind: model.Refused, Message: "no more"}
+	w.models.mu.Unlock()
+	d = w.put(strings.Repeat("apple\n", 210) + "end")
+	if got := w.settled(n, d); got != "failed no vectors could be made: no more 0 0" {
+		t.Fatal(got)
+	}
 	if got := w.embedded(d); got != "- 0 embedding m 200 50" {
 		t.Errorf("%s", got)
+	}
+}
+
+// Documents that wait for a slow provider hold up no others: their files have been read.
+func TestASlowProviderHoldsNoPlaceForReading(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	w.embeds("m")
+	gate := make(chan struct{})
+	w.models.mu.Lock()
+	w.models.gate = gate
+	w.models.mu.Unlock()
+	slow := []id.DocumentID{w.put("apple"), w.put("banana")}
+	for _, d := range slow {
+		w.wake(n, d)
+	}
+	testkit.Eventually(t, "the provider is asked for both", func() bool {
+		w.models.mu.Lock()
+		defer w.models.mu.Unlock()
+		return w.models.calls == 2
+	})
+	w.exec(`UPDATE knowledge_bases SET embedding_provider = NULL, embedding_model = NULL WHERE id = $1`, w.base) // without another setting: the two go on
+	plain := w.put("cherry")
+	if got := w.settled(n, plain); got != "ready - 1 1" {
+		t.Errorf("%s", got)
+	}
+	close(gate)
+	for _, d := range slow {
+		if got := w.settled(n, d); got != "ready - 1 1" {
+			t.Errorf("%s", got)
+		}
+	}
+}
+
+// The documents of one tenant, however long they take, leave a place to another tenant.
+func TestOneTenantLeavesAPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	w.files.mu.Lock()
+	w.files.gate, w.files.reached = make(chan struct{}), make(chan struct{}, 10)
+	w.files.mu.Unlock()
+	var long []id.DocumentID
+	for range 4 {
+		d := w.put("long")
+		w.wake(n, d)
+		long = append(long, d)
+	}
+	for range 2 {
+		<-w.files.reached
+	}
+	other := *w
+	other.tenant, other.base = pgtest.Tenant(t, w.admin), id.KnowledgeBaseID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'base')`, other.tenant, other.base)
+	d := other.put("short")
+	other.wake(n, d)
+	<-w.files.reached
+	w.files.mu.Lock()
+	if w.files.parses != 3 {
+		t.Errorf("%d documents are read at a time", w.files.parses)
+	}
+	w.files.mu.Unlock()
+	if got := w.one(`SELECT status FROM kb_documents WHERE id = $1`, d); got != "processing" {
+		t.Errorf("the other tenant's document is %s", got)
+	}
+	close(w.files.gate)
+	other.settled(n, d)
+	for _, d := range long {
+		w.settled(n, d)
+	}
+}
+
+// Of the documents of a tenant so many wait in memory, and the others leave it; all are indexed in the end,
+// because the sweep wakes them. None is begun before it has its place.
+func TestManyDocumentsWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.most = 3
+	n := w.start()
+	w.files.mu.Lock()
+	w.files.gate, w.files.reached = make(chan struct{}), make(chan struct{}, 10)
+	w.files.mu.Unlock()
+	var all []id.DocumentID
+	for range 10 {
+		d := w.put("text")
+		all = append(all, d)
+		w.wake(n, d)
+	}
+	active := func() (k int) {
+		for _, d := range all {
+			if n.Active(cluster.Address{Kind: msg.KindIngest, Tenant: w.tenant, ID: d.UUID}) {
+				k++
+			}
+		}
+		return k
+	}
+	testkit.Eventually(t, "two are read, three wait, and the others have left memory", func() bool {
+		return active() == 2+3 && w.one(`SELECT concat_ws(' ', count(*) FILTER (WHERE status = 'processing'), count(*) FILTER (WHERE attempts > 0)) FROM kb_documents`) == "2 2"
+	})
+	w.exec(`UPDATE kb_documents SET deleted_at = now(), owes = true, version = version + 1 WHERE id = $1`, all[9]) // it waits, or has left
+	close(w.files.gate)
+	for i, d := range all {
+		want := "ready - 1 1"
+		if i == 9 {
+			want = "queued - 0 0"
+		}
+		if got := w.settled(n, d); got != want {
+			t.Errorf("%d: %s", i, got)
+		}
 	}
 }

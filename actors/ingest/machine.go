@@ -37,6 +37,10 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return s.wake(), nil
 	case durable.TimerDue:
 		return s.again(), nil
+	case Entered:
+		return s.entered(), nil
+	case Full:
+		return s.full(), nil
 	case Built:
 		return s.built(m), nil
 	case Unreadable:
@@ -64,7 +68,7 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	return decision{Next: s}, nil
 }
 
-// begin begins what the row owes.
+// begin begins what the row owes. A generation waits for a place of the node first.
 func (s State) begin() decision {
 	next := s
 	switch {
@@ -76,9 +80,26 @@ func (s State) begin() decision {
 	case s.Row.Attempts >= mostAttempts:
 		return s.failed(endsNodes, Used{})
 	}
+	next.Entering, next.Fresh = true, true
+	return decision{Next: next, Changed: true}
+}
+
+// entered begins a generation. An attempt counts from here.
+func (s State) entered() decision {
+	if !s.Entering {
+		return decision{Next: s}
+	}
+	next := s
 	next.Row.Status, next.Row.Generation, next.Row.Attempts = lifecycle.DocumentProcessing, s.Row.Generation+1, s.Row.Attempts+1
-	next.Row.Error, next.Building, next.Fresh = nil, true, true
+	next.Row.Error, next.Entering, next.Building = nil, false, true
 	return decision{Next: next, Changed: true, Facts: []any{Moved{}}}
+}
+
+// full leaves the work to another activation.
+func (s State) full() decision {
+	next := s
+	next.Entering, next.Cleaning = false, false
+	return decision{Next: next, Changed: s.Entering || s.Cleaning}
 }
 
 // wake handles a change of the row by the API, most likely: the swap shows it.
@@ -88,7 +109,7 @@ func (s State) wake() decision {
 	case s.Fresh:
 		next.Fresh = false
 		return decision{Next: next, Changed: true}
-	case s.Building || s.Cleaning:
+	case s.Entering || s.Building || s.Cleaning:
 		return decision{Next: next, Changed: true, Facts: []any{Claimed{}}}
 	}
 	return s.begin()
@@ -96,7 +117,7 @@ func (s State) wake() decision {
 
 // again handles the timer of a generation that was postponed.
 func (s State) again() decision {
-	if s.Missing || s.Building || s.Cleaning || s.Row.Status != lifecycle.DocumentQueued || s.Row.Owes {
+	if s.Missing || s.Entering || s.Building || s.Cleaning || s.Row.Status != lifecycle.DocumentQueued || s.Row.Owes {
 		return decision{Next: s, Changed: true, Facts: []any{Claimed{}}} // its commit removes the timer
 	}
 	next := s
@@ -169,6 +190,17 @@ func (s State) cleaned() decision {
 	return decision{Next: next, Changed: true, Facts: []any{Moved{}}}
 }
 
+// Enter waits for a place of the node.
+type Enter struct {
+	Row Row
+	Try int
+}
+
+// Key returns another key for each try.
+func (e Enter) Key() string {
+	return "enter/" + strconv.Itoa(e.Row.Generation) + "/" + strconv.Itoa(e.Try)
+}
+
 // Build writes a generation.
 type Build struct{ Row Row }
 
@@ -186,6 +218,9 @@ func (e Clean) Key() string { return "clean/" + strconv.Itoa(e.Row.Shown) + "/" 
 
 // Owed is what this activation has begun.
 func (Machine) Owed(s State) (owed []durable.Effect) {
+	if s.Entering {
+		owed = append(owed, Enter{s.Row, s.Try})
+	}
 	if s.Building {
 		owed = append(owed, Build{s.Row})
 	}

@@ -28,13 +28,23 @@ func fresh() State {
 	return s
 }
 
+// begin activates a document and gives it its place.
+func begin(t testing.TB, s State) State {
+	t.Helper()
+	waits := decide(t, s, durable.Activated{Epoch: 1})
+	if len(waits.Facts) != 0 || waits.Next.Row.Status != s.Row.Status || waits.Next.Row.Attempts != s.Row.Attempts {
+		t.Errorf("a document that waits for its place has changed: %+v", waits)
+	}
+	return decide(t, waits.Next, Entered{}).Next
+}
+
 func TestADocumentIsRead(t *testing.T) {
 	t.Parallel()
-	begun := decide(t, fresh(), durable.Activated{Epoch: 1}).Next
+	begun := begin(t, fresh())
 	if r := begun.Row; r.Status != lifecycle.DocumentProcessing || r.Generation != 1 || r.Attempts != 1 || len(Machine{}.Owed(begun)) != 1 {
 		t.Fatalf("begun: %+v", begun)
 	}
-	if woken := decide(t, begun, durable.Wake{}); len(woken.Facts) != 0 {
+	if woken := decide(t, decide(t, fresh(), durable.Activated{}).Next, durable.Wake{}); len(woken.Facts) != 0 || !woken.Next.Entering {
 		t.Error("the message that led to the activation claims the row again")
 	}
 	if d := decide(t, begun, Built{Generation: 2}); d.Changed {
@@ -54,7 +64,7 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s := fresh()
 	s.Row.Shown, s.Row.Content, s.Row.ReadContent, s.Row.ReadSettings, s.Row.Chunks = 4, 2, 1, 1, 7
-	begun := decide(t, s, durable.Activated{}).Next
+	begun := begin(t, s)
 	failed := decide(t, begun, Unreadable{Generation: 1, Reason: "the file is damaged"}).Next
 	if r := failed.Row; r.Status != lifecycle.DocumentFailed || *r.Error != "the file is damaged" || r.Shown != 4 || r.Chunks != 7 {
 		t.Errorf("%+v", r)
@@ -64,7 +74,7 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 		t.Error("a failed document is read again without a change")
 	}
 	done.Row.Settings, done.Row.Owes = 2, true
-	if d := decide(t, done, durable.Activated{}); !d.Next.Building {
+	if d := decide(t, done, durable.Activated{}); !d.Next.Entering {
 		t.Error("other settings do not begin a failed document again")
 	}
 }
@@ -75,7 +85,13 @@ func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := fresh()
 	for range mostAttempts {
-		if s = decide(t, s, durable.Activated{}).Next; !s.Building {
+		for range 10 { // killed while it waits for its place: no attempt
+			if s = decide(t, s, durable.Activated{}).Next; !s.Entering {
+				t.Fatalf("%+v", s)
+			}
+			s.Entering, s.Fresh = false, false
+		}
+		if s = begin(t, s); !s.Building {
 			t.Fatalf("%+v", s)
 		}
 		s.Building, s.Fresh = false, false // killed
@@ -90,6 +106,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 		} else {
 			s = decide(t, s, durable.Activated{}).Next
 		}
+		s = decide(t, s, Entered{}).Next
 		d := decide(t, s, Interrupted{Generation: s.Row.Generation})
 		s = d.Next
 		if i == mostAttempts-1 {
@@ -107,15 +124,15 @@ func TestAttemptsAreBounded(t *testing.T) {
 // A provider of embeddings that is down for long fails no document, nor does a restart meanwhile.
 func TestAProviderIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	s := decide(t, fresh(), durable.Activated{}).Next
+	s := begin(t, fresh())
 	for i := range 3 * mostAttempts {
 		d := decide(t, s, Interrupted{Generation: s.Row.Generation, Provider: true, Used: Used{Model: "m", TokensIn: 3}})
 		if p, later := d.Facts[0].(Postponed); !later || p.Used.TokensIn != 3 || p.At.Before(noon.Add(pauses[1])) {
 			t.Fatalf("%d: %+v", i, d)
 		}
-		s = decide(t, d.Next, durable.TimerDue{Name: timerAgain}).Next
+		s = decide(t, decide(t, d.Next, durable.TimerDue{Name: timerAgain}).Next, Entered{}).Next
 		s.Building = false // the node is restarted
-		if s = decide(t, s, durable.Activated{}).Next; !s.Building {
+		if s = begin(t, s); !s.Building {
 			t.Fatalf("%d: %+v", i, s.Row)
 		}
 	}
@@ -130,13 +147,13 @@ func TestLaws(t *testing.T) {
 		s = decideIn(t, s, durable.Activated{})
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			before := s
-			switch rapid.IntRange(0, 10).Draw(t, "event") {
+			switch rapid.IntRange(0, 12).Draw(t, "event") {
 			case 0: // killed
-				s.Building, s.Cleaning, s.Fresh, s.Try = false, false, false, 0
+				s.Entering, s.Building, s.Cleaning, s.Fresh, s.Try = false, false, false, false, 0
 				s = decideIn(t, s, durable.Activated{})
 			case 1: // the API
 				s.Row.Content, s.Row.Status, s.Row.Attempts, s.Row.Owes, s.Row.Error = s.Row.Content+1, lifecycle.DocumentQueued, 0, true, nil
-				s.Building, s.Cleaning = false, false
+				s.Entering, s.Building, s.Cleaning = false, false, false
 				s = decideIn(t, s, durable.Activated{})
 			case 2:
 				s = decideIn(t, s, durable.Wake{})
@@ -156,6 +173,10 @@ func TestLaws(t *testing.T) {
 				s = decideIn(t, s, Dirty{})
 			case 10:
 				s = decideIn(t, s, Overtaken{s.Row.Generation})
+			case 11:
+				s = decideIn(t, s, Entered{})
+			case 12:
+				s = decideIn(t, s, Full{})
 			}
 			r := s.Row
 			if r.Shown > r.Generation || r.Generation < before.Row.Generation || r.Shown < before.Row.Shown {
@@ -164,13 +185,16 @@ func TestLaws(t *testing.T) {
 			if !r.Owes && s.stale() && r.Status != lifecycle.DocumentQueued {
 				t.Fatalf("it is forgotten: %+v", r)
 			}
-			if r.Status == lifecycle.DocumentProcessing && !s.Building {
+			if r.Status == lifecycle.DocumentProcessing && !s.Building && !r.Owes {
 				t.Fatalf("it is processed by nobody: %+v", s)
+			}
+			if r.Attempts > before.Row.Attempts && !s.Building {
+				t.Fatalf("an attempt without a place: %+v", s)
 			}
 			if (r.Status == lifecycle.DocumentFailed) != (r.Error != nil) || r.Attempts > mostAttempts {
 				t.Fatalf("%+v", r)
 			}
-			if s.Building && s.Cleaning {
+			if s.Building && s.Cleaning || s.Entering && (s.Building || s.Cleaning) {
 				t.Fatalf("two things at once: %+v", s)
 			}
 		}

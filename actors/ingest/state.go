@@ -40,13 +40,15 @@ type Row struct {
 type State struct {
 	Missing bool // there is no row
 	Row     Row
+	// Entering: this activation waits for a place of the node. It is not stored.
+	Entering bool
 	// Building: this activation writes Row.Generation. It is not stored.
 	Building bool
 	// Cleaning: this activation removes what is left. It is not stored.
 	Cleaning bool
-	// Try counts the attempts to clean. It is not stored.
+	// Try counts the attempts to enter and to clean. It is not stored.
 	Try int
-	// Fresh: the row was just claimed. It is not stored.
+	// Fresh: the row was just read or claimed. It is not stored.
 	Fresh bool
 }
 
@@ -55,6 +57,9 @@ type State struct {
 func (s State) stale() bool {
 	return s.Row.ReadContent != s.Row.Content || s.Row.ReadSettings != s.Row.Settings
 }
+
+// embeds reports whether the document's chunks get vectors.
+func (r Row) embeds() bool { return r.EmbedProvider != nil && r.EmbedModel != nil }
 
 // Used is what the embedding of a generation used.
 type Used struct {
@@ -66,6 +71,10 @@ type Used struct {
 
 // Messages that effects send.
 type (
+	// Entered says that the document has a place of the node.
+	Entered struct{}
+	// Full says that too many documents wait for one.
+	Full struct{}
 	// Built says that a generation is whole.
 	Built struct {
 		Generation int

@@ -22,7 +22,7 @@ type Config struct {
 	Command []string      // starts a child: the binary and its arguments
 	Env     []string      // of children
 	Spool   string        // a directory for copies of files; empty: the system's
-	Most    int           // children at a time; 0: one for each CPU
+	Most    int           // children at a time; 0: one for each CPU, and one more (actors/ingest)
 	Memory  int64         // bytes that a child may have in memory; 0: 192 MiB
 	CPU     time.Duration // of a child, whole seconds; 0: 60 s
 	Silence time.Duration // the longest time between two frames; 0: 90 s
@@ -40,7 +40,7 @@ type Parser struct {
 // New returns a Parser.
 func New(cfg Config) *Parser {
 	if cfg.Most <= 0 {
-		cfg.Most = runtime.NumCPU()
+		cfg.Most = runtime.NumCPU() + 1
 	}
 	if cfg.Memory <= 0 {
 		cfg.Memory = 192 << 20

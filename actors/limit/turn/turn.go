@@ -31,7 +31,22 @@ func New(places, each int) *Places {
 
 // Take waits for a place. The caller calls Give in the end, unless there is an error.
 func (p *Places) Take(ctx context.Context, t id.TenantID) error {
+	_, err := p.TakeIf(ctx, t, func(int, int) bool { return true })
+	return err
+}
+
+// TakeIf waits for a place if room says that one more may wait beside so much other work, of the tenant and of all.
+// It returns false at once if it may not; else it does what Take does.
+func (p *Places) TakeIf(ctx context.Context, t id.TenantID, room func(mine, all int) bool) (bool, error) {
 	p.mu.Lock()
+	all := 0
+	for _, o := range p.order {
+		all += len(p.lines[o])
+	}
+	if !room(len(p.lines[t]), all) {
+		p.mu.Unlock()
+		return false, nil
+	}
 	mine := make(chan struct{})
 	if len(p.lines[t]) == 0 {
 		p.order = append(p.order, t)
@@ -41,7 +56,7 @@ func (p *Places) Take(ctx context.Context, t id.TenantID) error {
 	p.mu.Unlock()
 	select {
 	case <-mine:
-		return nil
+		return true, nil
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
@@ -51,7 +66,7 @@ func (p *Places) Take(ctx context.Context, t id.TenantID) error {
 	} else { // it was given a place meanwhile
 		p.give(t)
 	}
-	return ctx.Err()
+	return true, ctx.Err()
 }
 
 // Try takes a place if one is free and no work waits for it.

@@ -108,3 +108,45 @@ func TestNoPlaceIsLost(t *testing.T) {
 		t.Errorf("%d places are free", p.free)
 	}
 }
+
+// Work waits only while there is room for it, and work that need not wait needs none.
+func TestRoomToWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := tenant(), tenant()
+		p := New(1, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var saw [][2]int
+		take := func(who id.TenantID, most int) bool {
+			var mu sync.Mutex // guards took
+			took := true
+			go func() {
+				ok, _ := p.TakeIf(ctx, who, func(mine, all int) bool { saw = append(saw, [2]int{mine, all}); return mine < most })
+				mu.Lock()
+				defer mu.Unlock()
+				took = ok
+			}()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return took
+		}
+		for i, want := range []bool{true, true, true, false} { // one has the place, two wait
+			if got := take(a, 2); got != want {
+				t.Errorf("%d: %v", i, got)
+			}
+		}
+		if !take(b, 1) || take(b, 1) {
+			t.Error("another tenant's room is not its own")
+		}
+		if want := [][2]int{{0, 0}, {0, 0}, {1, 1}, {2, 2}, {0, 2}, {1, 3}}; !slices.Equal(saw, want) {
+			t.Errorf("saw %v, want %v", saw, want)
+		}
+		cancel()
+		synctest.Wait()
+		p.Give(a)
+		if p.free != 1 || len(p.held)+len(p.lines)+len(p.order) > 0 {
+			t.Errorf("left: %+v", p)
+		}
+	})
+}
