@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentsvc/persistence/pg"
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lexis"
@@ -209,22 +208,3 @@ var quoting = strings.NewReplacer(`'`, `''`, `\`, `\\`, "\x00", "")
 func lexeme(base int64, word string) string {
 	return "'" + strconv.FormatInt(base, 36) + ":" + quoting.Replace(word) + "'"
 }
-
-// The queries of this package.
-var (
-	queries       = pg.Queries(files)
-	baseSQL       = queries.Get("base")
-	modelsSQL     = queries.Get("models")
-	billSQL       = queries.Get("bill")
-	documentsSQL  = queries.Get("documents")
-	vectorsSQL    = queries.Get("vectors")
-	candidatesSQL = queries.Get("candidates")
-	sharesSQL     = queries.Get("shares")
-	visibleSQL    = queries.Get("visible")
-	similarSQL    = queries.Get("similar")
-	textsSQL      = queries.Get("texts")
-	holdSQL       = queries.Get("hold")
-	writeSQL      = queries.Get("write")
-	dropSQL       = queries.Get("drop")
-	loadSQL       = queries.Get("load")
-)

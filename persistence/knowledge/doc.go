@@ -17,9 +17,13 @@
 // a change, are compared with the query's vector of that model. Without the provider, and for phrases
 // in quotes, a search goes by words only.
 //
+// Where the viewer may see few chunks, or a small part of a large base, all of these are compared, and the index
+// of words, which names chunks of the whole base, is not asked: what others may see costs such a search nothing,
+// and does not show in its time.
+//
 // Limits: at most MaxCandidates chunks are ranked by words. Where the viewer may see more, each word
 // brings a share: all chunks with a rare word are ranked, and an arbitrary choice of those with frequent
-// ones. A node carries out so many searches of a tenant, and of all, at a time (places.go). At most MaxScanned are compared by vectors. A call ends within Timeout, and waits
-// EmbedTimeout of it for a provider at most. Memory: 128 MiB of vectors. Loss: none; the usage of a
+// ones. A node carries out so many searches of a tenant, and of all, at a time (places.go). At most MaxScanned are
+// compared by vectors. A call ends within Timeout, and waits EmbedTimeout of it for a provider at most. Memory: 128 MiB of vectors. Loss: none; the usage of a
 // query's vector is written before the search returns.
 package knowledge

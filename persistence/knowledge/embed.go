@@ -60,15 +60,8 @@ func (p *paused) set(k pausedAt, d time.Duration) {
 // embed returns the query's vector for each model of the vectors that the viewer may see, and what
 // they used; and whether a model was left out because of its provider.
 func (x *Index) embed(ctx context.Context, q *Query) (vectors map[string][]float32, used []usage, fallback bool, err error) {
-	var names []string
-	if err := x.read(ctx, q.Tenant, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, modelsSQL, q.Tenant, q.Base, q.Viewer)
-		if err != nil {
-			return err
-		}
-		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	}); err != nil || len(names) == 0 {
+	names, err := x.models(ctx, q)
+	if err != nil || len(names) == 0 {
 		return nil, nil, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, EmbedTimeout)
@@ -106,6 +99,23 @@ func (x *Index) embed(ctx context.Context, q *Query) (vectors map[string][]float
 		vectors[names[i]] = o.Vectors[0]
 	}
 	return vectors, used, fallback, nil
+}
+
+// models returns the models of the vectors that the viewer may see.
+func (x *Index) models(ctx context.Context, q *Query) (names []string, err error) {
+	if !x.places.Enter(ctx, q.Tenant) {
+		return nil, errNoPlace
+	}
+	defer x.places.Leave(q.Tenant)
+	err = x.read(ctx, q, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, q.sql().models, q.Tenant, q.Base, q.Viewer)
+		if err != nil {
+			return err
+		}
+		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return names, err
 }
 
 // usage is what the embedding of a query used.

@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -10,12 +11,24 @@ import (
 	"agentsvc/schemas/lexis"
 )
 
+// Bounds of the search for words that were meant. A query of words that are nowhere reaches them.
+const (
+	maxSimilar      = 500     // chunks that are read
+	maxSimilarBytes = 1 << 20 // of their texts
+	maxMeant        = 8       // words of a query
+)
+
+// errEnough ends the reading of chunks.
+var errEnough = errors.New("enough")
+
 // meant replaces words that occur nowhere by words that are nearly written the same way, among the
 // chunks that the viewer may see and that have a word with the same beginning.
-func meant(ctx context.Context, tx pgx.Tx, q *Query, number int64, words [][]string) ([][]string, error) {
+func meant(ctx context.Context, tx pgx.Tx, q *Query, number int64, few bool, words [][]string) ([][]string, error) {
+	var wrong [][]string
 	var beginnings []string
 	for _, alternatives := range words {
-		if r := []rune(alternatives[0]); len(r) >= 4 {
+		if r := []rune(alternatives[0]); len(r) >= 4 && len(wrong) < maxMeant {
+			wrong = append(wrong, alternatives)
 			beginnings = append(beginnings, lexeme(number, string(r[:2]))+":*")
 		}
 	}
@@ -23,22 +36,30 @@ func meant(ctx context.Context, tx pgx.Tx, q *Query, number int64, words [][]str
 		return nil, nil
 	}
 	slices.Sort(beginnings)
-	rows, err := tx.Query(ctx, similarSQL, q.Tenant, q.Base, q.Viewer, strings.Join(slices.Compact(beginnings), "|"), maxSimilar)
+	sql := q.sql().similar
+	if few {
+		sql = q.sql().fewSimilar
+	}
+	rows, err := tx.Query(ctx, sql, q.Tenant, q.Base, q.Viewer, strings.Join(slices.Compact(beginnings), "|"), maxSimilar)
 	if err != nil {
 		return nil, err
 	}
 	known := map[string]bool{}
 	var text string
+	read := 0
 	if _, err := pgx.ForEachRow(rows, []any{&text}, func() error {
+		if read += len(text); read > maxSimilarBytes {
+			return errEnough
+		}
 		for _, w := range lexis.Words(text) {
 			known[w] = true
 		}
 		return nil
-	}); err != nil {
+	}); err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
 	var out [][]string
-	for _, alternatives := range words {
+	for _, alternatives := range wrong {
 		var near []string
 		for w := range known {
 			if alike(alternatives[0], w) {

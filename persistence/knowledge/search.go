@@ -39,8 +39,14 @@ const (
 	guessed     = 0.1
 	// leastBeginning is how long an unfinished word is at least, in characters, to be looked for there.
 	leastBeginning = 4
-	// maxSimilar is how many chunks are read to find the word that was meant.
-	maxSimilar = 500
+)
+
+// Places of searches on a node. Each search holds one of the connections that all routes of the API
+// share, for up to Timeout: without a bound the expensive searches of one tenant would take them all.
+const (
+	searchesEach    = 6   // of a tenant at a time
+	searchesAll     = 10  // of all tenants at a time; the API has 16 connections
+	searchesWaiting = 200 // of a tenant; further ones are refused at once
 )
 
 // The parameters of BM25.
@@ -58,17 +64,18 @@ type Index struct {
 	loads    chan struct{}
 	paused   paused
 	turns    turns
-	places   *places
+	places   *store.Places
 	seen     seen
-	most     int // MaxCandidates
-	wide     int // wideCandidates
+	most     int   // MaxCandidates
+	wide     int   // wideCandidates
+	few      int64 // fewChunks; negative: never few
 }
 
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
 	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}},
-		places: newPlaces(searchesEach, searchesAll, searchesWaiting), most: MaxCandidates, wide: wideCandidates}
+		places: store.NewPlaces(searchesEach, searchesAll, searchesWaiting), most: MaxCandidates, wide: wideCandidates, few: fewChunks}
 }
 
 // Query is a search in one base.
@@ -86,6 +93,9 @@ type Query struct {
 
 // ranked is how many chunks of each ranking take part in a fusion.
 const ranked = 100
+
+// errNoPlace: too many searches of the tenant are under way, or of all.
+var errNoPlace = fmt.Errorf("%w: too many searches are under way", store.ErrUnavailable)
 
 // Search returns the chunks that fit a query best, the best first. Neighbouring chunks of a document
 // are one hit, at the place of the better one.
@@ -117,11 +127,15 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 			kind = "fallback"
 		}
 	}
-	if !x.places.enter(ctx, q.Tenant) {
+	if err == nil {
+		if x.places.Enter(ctx, q.Tenant) {
+			defer x.places.Leave(q.Tenant)
+		} else {
+			err = errNoPlace
+		}
+	}
+	if errors.Is(err, errNoPlace) {
 		searches.WithLabelValues("refused").Inc()
-		err = fmt.Errorf("%w: the tenant has too many searches under way", store.ErrUnavailable)
-	} else {
-		defer x.places.leave(q.Tenant)
 	}
 	billed := make(chan error, 1)
 	go func() { billed <- x.bill(ctx, &q, used) }()
@@ -143,22 +157,23 @@ func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors
 	if len(vectors) > 0 {
 		most = max(most, ranked)
 	}
-	err := x.read(ctx, q.Tenant, func(tx pgx.Tx) error {
+	err := x.read(ctx, q, func(tx pgx.Tx) error {
 		var number int64
 		if err := tx.QueryRow(ctx, baseSQL, q.Tenant, q.Base).Scan(&number); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		chunks, err := x.seen.count(ctx, tx, q, int64(x.most))
+		chunks, every, err := x.seen.count(ctx, tx, q, int64(x.most))
 		if err != nil {
 			return err
 		}
-		found, err := x.rank(ctx, tx, q, number, chunks, parsed, most)
+		few := x.isFew(chunks, every)
+		found, err := x.rank(ctx, tx, q, number, chunks, few, parsed, most)
 		if err == nil && len(found) == 0 && len(parsed.Phrases) == 0 {
-			if parsed.Words, err = meant(ctx, tx, q, number, parsed.Words); err == nil && len(parsed.Words) > 0 {
+			if parsed.Words, err = meant(ctx, tx, q, number, few, parsed.Words); err == nil && len(parsed.Words) > 0 {
 				parsed.Last = ""
-				found, err = x.rank(ctx, tx, q, number, chunks, parsed, most)
+				found, err = x.rank(ctx, tx, q, number, chunks, few, parsed, most)
 			}
 		}
 		if err == nil {
@@ -200,15 +215,25 @@ func unavailable(err error) error {
 	return errors.Join(store.ErrUnavailable, err)
 }
 
+// isFew reports whether the chunks that the viewer may see, of every in the base, are compared one by one.
+func (x *Index) isFew(chunks, every int64) bool {
+	return x.few >= 0 && chunks <= int64(x.most) && (chunks <= x.few || every/fewOf > chunks)
+}
+
 // read runs the statements of one search in a transaction that sees one state of the rows. It begins
 // as svc_system: under row-level security Postgres does not use the index of words, because its
 // operator is not leakproof. The queries name tenant and viewer. From restrict on, the transaction
 // works as svc_api. With less memory the bitmap of a frequent word in a large base names pages instead of
 // chunks, and each chunk of these is read and compared; a compilation takes longer than the search.
-func (x *Index) read(ctx context.Context, t id.TenantID, do func(pgx.Tx) error) error {
+func (x *Index) read(ctx context.Context, q *Query, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, x.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true), set_config('work_mem', '16MB', true), set_config('jit', 'off', true)", t.String()); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true), set_config('work_mem', '16MB', true), set_config('jit', 'off', true)", q.Tenant.String()); err != nil {
 			return err
+		}
+		if q.many() {
+			if _, err := tx.Exec(ctx, lookedUp); err != nil {
+				return err
+			}
 		}
 		return do(tx)
 	})
@@ -242,23 +267,28 @@ type chunkAt struct {
 
 func (c *candidate) at() chunkAt { return chunkAt{c.document, c.position} }
 
-// rank returns the best candidates by words, at most most. chunks is how many the viewer may see.
+// rank returns the best candidates by words, at most most. chunks is how many the viewer may see, and few says
+// that these are compared one by one.
 //
 // Where these are more than MaxCandidates, a frequent word alone may occur in more than can be ranked. Then each
 // word brings its own share, and so does the conjunction of all words: chunks with a rare word are candidates
 // all the same, and so are those with all the words. How rare a frequent word is follows from the candidates that
 // others brought.
-func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lexis.Query, most int) ([]candidate, error) {
+func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, few bool, p *lexis.Query, most int) ([]candidate, error) {
 	var rows pgx.Rows
 	var err error
 	wide, share := chunks > int64(x.most) && len(p.Phrases) == 0, 0
 	if wide {
 		var of []string
 		of, share = x.shares(number, p)
-		rows, err = tx.Query(ctx, sharesSQL, q.Tenant, q.Base, q.Viewer, of, share)
+		rows, err = tx.Query(ctx, q.sql().shares, q.Tenant, q.Base, q.Viewer, of, share)
 	} else {
+		sql := q.sql().candidates
+		if few {
+			sql = q.sql().few
+		}
 		match, prefix := expression(number, p)
-		rows, err = tx.Query(ctx, candidatesSQL, q.Tenant, q.Base, q.Viewer, match, prefix, x.most)
+		rows, err = tx.Query(ctx, sql, q.Tenant, q.Base, q.Viewer, match, prefix, x.most)
 	}
 	if err != nil {
 		return nil, err
@@ -424,7 +454,7 @@ func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowl
 	for i, c := range found {
 		documents[i], generations[i], positions[i], ranks[i] = c.document, c.generation, c.position, i
 	}
-	rows, err := tx.Query(ctx, textsSQL, q.Tenant, q.Base, q.Viewer, documents, generations, positions, ranks)
+	rows, err := tx.Query(ctx, q.sql().texts, q.Tenant, q.Base, q.Viewer, documents, generations, positions, ranks)
 	if err != nil {
 		return nil, err
 	}

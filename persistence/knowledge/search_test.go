@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -114,10 +115,22 @@ func (w *world) names(text string, viewer ...string) string {
 	return strings.Join(list, " ")
 }
 
-// Each row is a sentence of open-parts.md, "Knowledge", or of the issue.
+// Each row is a sentence of open-parts.md, "Knowledge", or of the issue. The viewer may see few chunks, or
+// they are found by the index of words.
 func TestWhatASearchFinds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	for name, few := range map[string]int64{"few chunks": fewChunks, "by the index": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.index.few = few
+			testWhatASearchFinds(w)
+		})
+	}
+}
+
+func testWhatASearchFinds(t *world) {
+	w := t
 	w.add("refunds", nil, "Refunds take three days. Order ORD-1042 was refunded.")
 	w.add("delivery", nil, "Express delivery costs five euros, and delivery by express takes a day.")
 	w.add("chinese", nil, "订单的退款需要三天才能到账")
@@ -203,6 +216,134 @@ func TestACLs(t *testing.T) {
 	w.exec(`UPDATE kb_documents SET deleted_at = now() WHERE id = $1`, mine)
 	if got := sorted(knowledge.Viewer(&other, nil)...); got != "all public" {
 		t.Errorf("after the deletion: %q", got)
+	}
+}
+
+// A person of many groups sees what one of few sees, and the ACL has one of the groups or not.
+func TestPeopleOfManyGroups(t *testing.T) {
+	t.Parallel()
+	w, _ := hybrid(t)
+	u := id.EndUserID{UUID: id.NewAnywhere()}
+	groups := make([]string, 4000)
+	for i := range groups {
+		groups[i] = fmt.Sprint("group ", i)
+	}
+	acl := make([]string, 200)
+	for i := range acl {
+		acl[i] = knowledge.Group(fmt.Sprint("other ", i))
+	}
+	w.teach("all", nil, "a canary, and a car")
+	w.teach("public", []string{knowledge.Public}, "a canary, and a car")
+	w.teach("mine", append(acl[:100:100], knowledge.EndUser(u)), "a canary, and a car")
+	w.teach("last", append(acl[:199:199], knowledge.Group("group 3999")), "a canary, and a car")
+	w.teach("others", acl, "a canary, and a car")
+	w.teach("nearly", []string{"group:GROUP 1", "group:group", "end_user:" + u.String() + "0"}, "a canary, and a car")
+	sorted := func(text string, groups []string) string {
+		names := strings.Fields(w.names(text, knowledge.Viewer(&u, groups)...))
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	for _, few := range []int64{fewChunks, -1} {
+		w.index.few = few
+		for _, text := range []string{"canary ", "vehicle ", "canray "} { // by words, by vectors, by what was meant
+			if got := sorted(text, groups); got != "all last mine public" {
+				t.Errorf("%s: 4,000 groups see %q", text, got)
+			}
+			if got := sorted(text, groups[:manyPrincipals]); got != "all mine public" {
+				t.Errorf("%s: %d groups see %q", text, manyPrincipals, got)
+			}
+			if got := sorted(text, groups[:3]); got != "all mine public" {
+				t.Errorf("%s: 3 groups see %q", text, got)
+			}
+		}
+	}
+	hits, err := w.index.Search(t.Context(), Query{Tenant: w.tenant, Base: w.base, Text: "canary", TopK: 10, Viewer: knowledge.Viewer(&u, groups), Explain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hits {
+		if h.DocumentName == "last" && (h.Why == nil || h.Why.Principal == nil || *h.Why.Principal != "group:group 3999") {
+			t.Errorf("%+v", h.Why)
+		}
+	}
+}
+
+// What a viewer of few chunks finds, with which scores, is what the index of words finds; and the chunks that
+// the viewer may not see, however many, are not looked at.
+func TestFewChunksAreRankedAsByTheIndex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	text := func() string {
+		var words []string
+		for range 5 + r.IntN(20) {
+			words = append(words, zipf(r))
+		}
+		return strings.Join(words, " ")
+	}
+	for i := range 12 {
+		w.add(fmt.Sprint("mine ", i), []string{"group:mine"}, text(), text(), text())
+		w.add(fmt.Sprint("theirs ", i), []string{"group:theirs"}, text(), text(), text(), text(), text(), text(), text(), text(), text(), text(), text(), text(), text())
+	}
+	shown := func(query string) (list []string) {
+		for _, h := range w.search(query, "group:mine") {
+			list = append(list, fmt.Sprintf("%s/%d %.9f %s", h.DocumentName, h.Position, h.Score, h.Text))
+		}
+		return list
+	}
+	found := 0
+	for range 60 {
+		var words []string
+		for range 1 + r.IntN(4) {
+			words = append(words, zipf(r))
+		}
+		query := strings.Join(words, " ") + [...]string{"", " "}[r.IntN(2)]
+		if r.IntN(4) == 0 {
+			query = `"` + query + `"`
+		}
+		w.index.few = -1
+		want := shown(query)
+		w.index.few = fewChunks
+		if got := shown(query); !slices.Equal(got, want) {
+			t.Errorf("%q: few\n%v\nby the index\n%v", query, got, want)
+		}
+		found += len(want)
+	}
+	if found == 0 {
+		t.Error("nothing was found: the test is void")
+	}
+	for _, c := range []struct {
+		chunks, every int64
+		want          bool
+	}{{0, 0, true}, {fewChunks, fewChunks, true}, {fewChunks + 1, 8 * fewChunks, false}, {fewChunks + 1, 9 * (fewChunks + 1), true}, {MaxCandidates, 1e9, true}, {MaxCandidates + 1, 1e9, false}} {
+		if got := w.index.isFew(c.chunks, c.every); got != c.want {
+			t.Errorf("%d of %d chunks are few: %v", c.chunks, c.every, got)
+		}
+	}
+}
+
+// A query of words that are nowhere reads a bounded part of the base, and looks for a few of them.
+func TestWordsThatAreNowhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var texts []string
+	for i := range 30 {
+		texts = append(texts, strings.Repeat(fmt.Sprintf("zebra%d ", i), 10_000))
+	}
+	w.add("long", nil, texts...)
+	w.add("short", nil, "a zebra and an elephant")
+	for _, few := range []int64{fewChunks, -1} {
+		w.index.few = few
+		if got := w.names("elephnat "); got != "short" {
+			t.Errorf("found %q", got)
+		}
+		if hits := w.search(strings.Repeat("zebrx zebry zebrz ", 30)); len(hits) > 50 {
+			t.Errorf("%d hits", len(hits))
+		}
+		// The ninth word that is nowhere is not looked for.
+		if got := w.names("elephantqq1 elephantqq2 elephantqq3 elephantqq4 elephantqq5 elephantqq6 elephantqq7 elephantqq8 elephnat "); got != "" {
+			t.Errorf("found %q", got)
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ type visible struct {
 // near returns the chunks whose vectors have the smallest angle to v, the nearest first: at most most,
 // and none at a right angle or more. Which documents count is read from the database.
 func (x *Index) near(ctx context.Context, tx pgx.Tx, q *Query, model string, v []float32, most int) ([]candidate, error) {
-	rows, err := tx.Query(ctx, documentsSQL, q.Tenant, q.Base, q.Viewer, model)
+	rows, err := tx.Query(ctx, q.sql().documents, q.Tenant, q.Base, q.Viewer, model)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,8 @@
 // and, if the request had an Idempotency-Key, the kept response: all of it or nothing.
 //
 // The package keeps nothing in memory except the bounded Caches that callers create. Limits:
-// every call ends within Timeout, or LongTimeout. Loss: none; a call that ends with ErrUnavailable may have
+// every call ends within Timeout, or LongTimeout; a change waits up to Timeout for its place before that: one
+// tenant has so many at a time, and fewer of many documents. Loss: none; a call that ends with ErrUnavailable may have
 // committed, and its Idempotency-Key tells.
 package store
 
@@ -54,16 +55,28 @@ var (
 	ErrUnavailable = errors.New("store: storage is not available")
 )
 
+// Changes of a tenant may wait for each other's locks, for as long as a change of many documents takes. Each holds
+// one of the connections that all tenants share, so they wait for a place before they have one.
+const (
+	changesEach = 8 // of a tenant at a time; the API has 16 connections
+	changesAll  = 1 << 20
+	longEach    = 1 // changes of many documents
+	longAll     = 4
+	waiting     = 1000 // of a tenant; further ones are refused at once
+)
+
 // Store gives access to the tables. It is safe for concurrent use.
 type Store struct {
 	pool    *pgxpool.Pool
 	vault   *vault.Vault
 	changed func(id.TenantID, []msg.Change)
+	changes *Places
+	long    *Places
 }
 
 // New returns a Store over a pool of the role svc_api.
 func New(pool *pgxpool.Pool, v *vault.Vault) *Store {
-	return &Store{pool: pool, vault: v, changed: func(id.TenantID, []msg.Change) {}}
+	return &Store{pool: pool, vault: v, changed: func(id.TenantID, []msg.Change) {}, changes: NewPlaces(changesEach, changesAll, waiting), long: NewPlaces(longEach, longAll, waiting)}
 }
 
 // OnChange sets what is called with the changed objects of each committed change. It must not
@@ -187,6 +200,11 @@ func (t *Tx) exec(ctx context.Context, name string, args ...any) (int64, error) 
 // by.Idem. Of two changes with one key the second waits for the first and then ends with
 // ErrReplay. An error of fn changes nothing.
 func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, tx *Tx) (answer []byte, err error)) error {
+	leave, err := s.enter(ctx, by)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	within := Timeout + lockPatience
 	if by.Long {
 		within = LongTimeout
@@ -194,7 +212,7 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var changes []msg.Change
-	err := named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+	err = named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		inUTC(c.Conn())
 		// One round trip: without arguments the statements travel as one text. The text form
 		// of a tenant id holds only hexadecimal digits and dashes.
@@ -231,6 +249,30 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 		s.changed(by.Tenant, changes)
 	}
 	return err
+}
+
+// enter waits for the places of a change, within Timeout.
+func (s *Store) enter(ctx context.Context, by By) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	none := fmt.Errorf("%w: too many changes of the tenant are under way", ErrUnavailable)
+	if by.Long {
+		if !s.long.Enter(ctx, by.Tenant) {
+			return nil, none
+		}
+	}
+	if !s.changes.Enter(ctx, by.Tenant) {
+		if by.Long {
+			s.long.Leave(by.Tenant)
+		}
+		return nil, none
+	}
+	return func() {
+		s.changes.Leave(by.Tenant)
+		if by.Long {
+			s.long.Leave(by.Tenant)
+		}
+	}, nil
 }
 
 // lockPatience is how long a change waits for the first request with its key (open-parts.md:

@@ -2,10 +2,10 @@
 -- name: base
 SELECT b.number FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
 
--- How many chunks of a base the viewer ($3) may see.
+-- How many chunks of a base the viewer ($3) may see, and how many there are.
 -- name: visible
-SELECT coalesce(sum(d.chunks), 0)::bigint FROM kb_documents d
-WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[])
+SELECT coalesce(sum(d.chunks) FILTER (WHERE d.acl = '{}' OR d.acl && $3::text[]), 0)::bigint AS visible, coalesce(sum(d.chunks), 0)::bigint AS every FROM kb_documents d
+WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0
 
 -- The models of the vectors of documents that the viewer ($3) may see, that of the base first. While a
 -- base changes its model there are two. Without a row: the base has no model now, or no vectors yet.
@@ -45,6 +45,16 @@ JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c
 WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $6
 
+-- The same, where the viewer may see little: all chunks of the documents that the viewer may see are
+-- compared, and none of the others. OFFSET 0 keeps the index of words out of it.
+-- name: few
+SELECT d.id, k.generation, k.position, k.length, k.terms, coalesce(k.lexemes @@ $5::tsquery, false) AS prefix, 0 AS part
+FROM kb_documents d CROSS JOIN LATERAL (
+  SELECT c.generation, c.position, c.length, c.terms, c.lexemes FROM kb_chunks c WHERE c.tenant_id = $1 AND c.document_id = d.id AND c.generation = d.shown OFFSET 0
+) k
+WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[]) AND k.lexemes @@ $4::tsquery
+LIMIT $6
+
 -- The same for each part of a query ($4), at most $5 of each.
 -- name: shares
 SELECT c.document_id, c.generation, c.position, c.length, c.terms, false AS prefix, w.n::int AS part
@@ -59,10 +69,19 @@ FROM unnest($4::text[]) WITH ORDINALITY AS w (match, n) CROSS JOIN LATERAL (
 -- The texts of chunks whose words begin like those of the query ($4): among them the words that
 -- were meant are looked for.
 -- name: similar
-SELECT c.text
+SELECT left(c.text, 4000)
 FROM (SELECT tenant_id, document_id, generation, text FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
 JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
 WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
+LIMIT $5
+
+-- The same, where the viewer may see little.
+-- name: few_similar
+SELECT left(k.text, 4000)
+FROM kb_documents d CROSS JOIN LATERAL (
+  SELECT c.text, c.lexemes FROM kb_chunks c WHERE c.tenant_id = $1 AND c.document_id = d.id AND c.generation = d.shown OFFSET 0
+) k
+WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[]) AND k.lexemes @@ $4::tsquery
 LIMIT $5
 
 -- The chunks that were found, with their neighbours' places. What is no longer shown, or no longer

@@ -1,4 +1,4 @@
-package knowledge
+package store
 
 import (
 	"context"
@@ -8,22 +8,14 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Places of searches on a node. Each search holds one of the connections that all routes of the API
-// share, for up to Timeout: without a bound the expensive searches of one tenant would take them all.
-const (
-	searchesEach    = 6   // of a tenant at a time
-	searchesAll     = 10  // of all tenants at a time; the API has 16 connections
-	searchesWaiting = 200 // of a tenant; further ones are refused at once
-)
-
-// places bounds the searches that are under way. A place that is free goes to the tenant with the
-// fewest searches under way, and among equals to the search that has waited longest.
-type places struct {
+// Places bound what one tenant, and what all tenants together, do at a time. A place that is free goes to the tenant
+// with the fewest, and among equals to the caller that has waited longest.
+type Places struct {
 	each, all, waits int
 
 	mu      sync.Mutex // guards the fields below
 	total   int
-	under   map[id.TenantID]int // searches under way
+	under   map[id.TenantID]int // places that are taken
 	waiting []*waiter           // in the order in which they came
 }
 
@@ -32,13 +24,14 @@ type waiter struct {
 	got    chan struct{} // closed when it has its place
 }
 
-func newPlaces(each, all, waits int) *places {
-	return &places{each: each, all: all, waits: waits, under: map[id.TenantID]int{}}
+// NewPlaces returns places: each for a tenant, all together, and so many callers of a tenant that may wait.
+func NewPlaces(each, all, waits int) *Places {
+	return &Places{each: each, all: all, waits: waits, under: map[id.TenantID]int{}}
 }
 
-// enter waits for a place. It reports false if there is none before ctx ends, or too many searches
-// of the tenant wait already; else the caller calls leave.
-func (p *places) enter(ctx context.Context, t id.TenantID) bool {
+// Enter waits for a place. It reports false if there is none before ctx ends, or too many callers of the tenant wait
+// already; else the caller calls Leave.
+func (p *Places) Enter(ctx context.Context, t id.TenantID) bool {
 	w := &waiter{t, make(chan struct{})}
 	p.mu.Lock()
 	mine := 0
@@ -69,13 +62,14 @@ func (p *places) enter(ctx context.Context, t id.TenantID) bool {
 	return false
 }
 
-func (p *places) leave(t id.TenantID) {
+// Leave gives a place back.
+func (p *Places) Leave(t id.TenantID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gives(t)
 }
 
-func (p *places) gives(t id.TenantID) {
+func (p *Places) gives(t id.TenantID) {
 	p.total--
 	if p.under[t]--; p.under[t] == 0 {
 		delete(p.under, t)
@@ -84,7 +78,7 @@ func (p *places) gives(t id.TenantID) {
 }
 
 // grant gives free places away.
-func (p *places) grant() {
+func (p *Places) grant() {
 	for p.total < p.all {
 		next := -1
 		for i, w := range p.waiting {
