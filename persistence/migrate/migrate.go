@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // lockKey is the advisory lock that lets one process of a cluster migrate at a time.
@@ -63,8 +64,7 @@ func upTo(ctx context.Context, url string, all []migration, version int) (applie
 			return err
 		}
 		for _, m := range all[have:version] {
-			if err := step(ctx, conn, m.up, "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
-				m.version, m.name, m.checksum[:]); err != nil {
+			if err := apply(ctx, conn, m); err != nil {
 				return fmt.Errorf("apply migration %s: %w", m, err)
 			}
 			applied = append(applied, m.String())
@@ -73,6 +73,25 @@ func upTo(ctx context.Context, url string, all []migration, version int) (applie
 	})
 	return applied, err
 }
+
+// tries is how often a migration is begun that meets a deadlock.
+const tries = 10
+
+// apply applies one migration. In a rolling upgrade nodes of the former release are at work, and
+// lock tables in another order than the migration: where the database ends the migration because of
+// that, nothing of it is done, and it begins again.
+func apply(ctx context.Context, conn *pgx.Conn, m migration) (err error) {
+	for range tries {
+		err = step(ctx, conn, m.up, "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)", m.version, m.name, m.checksum[:])
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || pgErr.Code != deadlockDetected {
+			return err
+		}
+	}
+	return err
+}
+
+const deadlockDetected = "40P01"
 
 // locked runs f on a connection that holds the migration lock. The lock ends
 // with the connection.

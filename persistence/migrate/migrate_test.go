@@ -80,6 +80,44 @@ func TestConcurrentUpsApplyEachMigrationOnce(t *testing.T) {
 	}
 }
 
+// A migration that meets a deadlock with the work of a node of the former release begins again.
+func TestAMigrationOutlivesADeadlock(t *testing.T) {
+	db := pgtest.Empty(t)
+	pgtest.ToVersion(t, db.URL, 20) // migration 21 makes indexes of runs, then of threads
+	admin := db.Admin(t)
+	tx, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	lock := func(table string) {
+		t.Helper()
+		if _, err := tx.Exec(t.Context(), "LOCK TABLE "+table+" IN ROW EXCLUSIVE MODE"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tx.Exec(t.Context(), "SET LOCAL deadlock_timeout = '1min'"); err != nil { // so that it ends the migration
+		t.Fatal(err)
+	}
+	lock("threads")
+	done := make(chan error, 1)
+	go func() {
+		_, err := migrate.Up(t.Context(), db.URL)
+		done <- err
+	}()
+	pgtest.Blocked(t, admin)
+	lock("runs")
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if v, err := migrate.Version(t.Context(), db.URL); err != nil || v != migrate.Latest() {
+		t.Errorf("version %d, %v", v, err)
+	}
+}
+
 // Roles belong to the server: databases that are migrated at once race for them.
 func TestConcurrentUpsOfSeveralDatabasesShareTheRoles(t *testing.T) {
 	server := pgtest.Private(t, pgtest.PrivateOptions{Empty: true})
