@@ -678,6 +678,14 @@ func TestOffersAndExplainAgreeWithResolve(t *testing.T) {
 		byBare := map[string][]string{}
 		for _, s := range tools {
 			want := h.resolve(s)
+			for _, name := range []string{s.Qualified(), s.Name} { // only tools that answer to a name decide what it finds
+				answer := slices.DeleteFunc(slices.Clone(tools), func(s Spec) bool { return !s.Answers(name) })
+				few, found := Find(Offers(&h.Access, &h.Manifest, h.Options, answer), name)
+				all, also := Find(offers, name)
+				if found != also || found && (few.Qualified() != all.Qualified() || !sameResolution(few.Resolution, all.Resolution)) {
+					t.Fatalf("%q finds %+v among all, %+v among those that answer to it", name, all, few)
+				}
+			}
 			o, ok := Find(offers, s.Qualified())
 			if ok && want.Verdict == Refused && o.Name == s.Qualified() {
 				ok = false // another tool's bare name

@@ -19,6 +19,9 @@ func (s Spec) Qualified() string {
 	return string(s.Source) + ":" + s.Owner + "." + s.Name
 }
 
+// Answers reports whether Find could mean the tool by this name: by its qualified or its bare name.
+func (s *Spec) Answers(name string) bool { return s.freeName() == name || s.Qualified() == name }
+
 // prefixes begin the qualified names of everything that is not a tool of a server.
 var prefixes = []string{"builtin:", "a2a:", "connector:", "browser_skill:", "workflow:"}
 

@@ -93,7 +93,7 @@ func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls [
 	if err != nil {
 		return nil, err
 	}
-	offers := tool.Offers(v.access, t.Manifest, t.Options, v.specs)
+	offers := tool.Offers(v.access, t.Manifest, t.Options, meant(v.specs, calls))
 	out := make([]tool.Planned, len(calls))
 	for i := range calls {
 		out[i] = plan(ctx, t, v, offers, firstIdx+i, &calls[i])
@@ -104,6 +104,17 @@ func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls [
 	joinSkills(out)
 	b.hide(ctx, v.secrets, out)
 	return out, nil
+}
+
+// meant returns the specs of tools that the calls could mean: only they are resolved.
+func meant(specs []tool.Spec, calls []model.Call) []tool.Spec {
+	var out []tool.Spec
+	for i := range specs {
+		if slices.ContainsFunc(calls, func(c model.Call) bool { return specs[i].Answers(c.Name) }) {
+			out = append(out, specs[i])
+		}
+	}
+	return out
 }
 
 // hide takes the credentials out of what is shown of calls. What cannot be
@@ -152,10 +163,12 @@ func (b *Toolbox) masked(ctx context.Context, secrets []mcp.Target, values []jso
 }
 
 func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx int, call *model.Call) tool.Planned {
-	p := tool.Planned{CallID: call.ID, Tool: call.Name, Args: call.Args, Shown: redact.JSON(call.Args)}
+	p := tool.Planned{CallID: call.ID, Tool: call.Name, Args: call.Args}
 	refuse := func(code, message string) tool.Planned {
 		o := tool.FailedResult(code, message)
-		p.Refused = &o
+		if p.Refused = &o; p.Shown == nil {
+			p.Shown = redact.JSON(p.Args)
+		}
 		return p
 	}
 	o, ok := tool.Find(offers, call.Name)
@@ -260,8 +273,7 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 	if p.Retrieval {
 		return b.searchCall(ctx, t, v, p), nil
 	}
-	of := slices.DeleteFunc(slices.Clone(v.specs), func(s tool.Spec) bool { return s.Qualified() != p.Tool })
-	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, of), p.Tool)
+	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, meant(v.specs, []model.Call{{Name: p.Tool}})), p.Tool)
 	switch {
 	case !ok && tool.Resolve(v.access, t.Manifest, t.Options, tool.Spec{Source: tool.MCP, Owner: owner, Name: name}).Verdict != tool.Refused:
 		return tool.FailedResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool)), nil
