@@ -249,7 +249,10 @@ func through(ctx context.Context, plan *flow.Plan, e Walk) (Walked, bool) {
 		}
 		p := Part{End: end, Facts: make([]Fact, len(facts))}
 		for i, f := range facts {
-			p.Facts[i] = Fact{Fact: f, Shown: shown(&f)}
+			p.Facts[i] = Fact{Fact: f}
+			if f.Status != flow.Ended || plan.Node(f.Node).Type != flow.Tool { // a call shows what its answer says
+				p.Facts[i].Shown = shown(&f)
+			}
 		}
 		m.Parts = append(m.Parts, p)
 		if err != nil {

@@ -212,7 +212,8 @@ type kept struct {
 	JSON  []byte    `json:"json,omitempty"`
 }
 
-// opened is the sealed value of an open step.
+// opened is the sealed value of an open step. Input is left out once a call is planned: the plan has
+// the arguments.
 type opened struct {
 	Input []byte      `json:"input,omitempty"`
 	Text  string      `json:"text,omitempty"`
@@ -233,7 +234,9 @@ type sealedCall struct {
 func (k *kind) sealStep(s *State, o *Step) []byte {
 	v := opened{Input: o.Input, Text: o.Text}
 	if c := o.Call; c != nil {
+		v.Input = nil
 		v.Call = &sealedCall{Planned: c.Plan, Args: c.Plan.Args, Shown: c.Plan.Shown, Called: c.Called, Answer: c.Answer}
+		v.Call.Schema = nil // only an approval needs it, whose row has it
 	}
 	return k.seal(s, o.Idx, v)
 }

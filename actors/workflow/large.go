@@ -173,6 +173,7 @@ func (s *State) large() bool { return !s.Status.Terminal() && s.Flow.Size() >= l
 // size returns how much a walk adds to the run's rows.
 func (m *Walked) size() (n int) {
 	for i := range m.Parts {
+		n += len(m.Parts[i].End.Shown)
 		for j := range m.Parts[i].Facts {
 			f := &m.Parts[i].Facts[j]
 			n += len(f.Input) + len(f.Output.Text) + len(f.Output.JSON) + len(f.Shown)

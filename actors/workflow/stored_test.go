@@ -1,175 +1,73 @@
 package workflow_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"agentsvc/persistence/engine"
+	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 )
 
-// The files testdata/stored-*.jsonl are rows of runs as an earlier build left them, with sealed
-// values in plain form. A rolling upgrade has the code of today resume such runs, so a file
-// stays as it is for as long as runs of the build that wrote it may be under way: a change of
-// what is stored that makes this test fail breaks them. A new form gets a file of its own
-// beside it, written with -stored=NAME.
+// The files testdata/stored-*.jsonl are rows of runs as an earlier build left them (pgtest.Stored).
+// -stored=NAME writes one.
 var stored = flag.String("stored", "", "write the rows of this stored run anew")
 
-// storedTables have the rows of a run, in the order of their references.
-var storedTables = []string{"tenants", "agents", "agent_versions", "workflows", "workflow_versions", "runs", "workflow_runs", "run_steps", "workflow_events", "run_marks", "approvals", "timers"}
-
-// storedRow is one row. Sealed are the plain values of its sealed columns.
-type storedRow struct {
-	Table  string
-	Row    map[string]json.RawMessage
-	Sealed map[string]string `json:",omitempty"`
-}
-
-func (r *storedRow) text(column string) (s string) {
-	_ = json.Unmarshal(r.Row[column], &s)
-	return s
-}
-
-// places returns what the sealed columns of a row are bound to.
-func (w *world) places(r *storedRow) map[string]vault.AAD {
-	switch r.Table {
-	case "run_steps":
-		return map[string]vault.AAD{"sealed": {Tenant: w.tenant, Table: "run_steps", Row: r.text("run_id") + "/" + string(r.Row["idx"]), Column: "sealed"}}
-	case "approvals":
-		u, err := id.Parse(r.text("id"))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		return map[string]vault.AAD{"frozen": engine.FrozenAt(w.tenant, id.ApprovalID{UUID: u}), "edited": engine.EditedAt(w.tenant, id.ApprovalID{UUID: u})}
-	}
-	return nil
-}
-
-// store writes all rows to a file.
-func (w *world) store(file string) {
-	w.t.Helper()
-	var out bytes.Buffer
-	for _, table := range storedTables {
-		rows, err := w.pool.Query(context.Background(), `SELECT row_to_json(t) FROM `+table+` t ORDER BY t::text`)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		for rows.Next() {
-			r := storedRow{Table: table, Sealed: map[string]string{}}
-			if err := rows.Scan(&r.Row); err != nil {
-				w.t.Fatal(err)
-			}
-			for column, place := range w.places(&r) {
-				sealed, err := hex.DecodeString(strings.TrimPrefix(r.text(column), `\x`))
-				if err != nil || len(sealed) == 0 {
-					continue
-				}
-				plain, err := w.vault.Open(place, sealed)
-				if err != nil {
-					w.t.Fatal(err)
-				}
-				r.Sealed[column] = string(plain)
-				delete(r.Row, column)
-			}
-			for column, value := range r.Row {
-				if string(value) == "null" {
-					delete(r.Row, column)
-				}
-			}
-			out.Write(exactly(w.t, r))
-		}
-		if err := rows.Err(); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-		w.t.Fatal(err)
+// storedRows are the rows of a run.
+func (w *world) storedRows() *pgtest.Stored {
+	return &pgtest.Stored{
+		Tables: []string{"tenants", "agents", "agent_versions", "workflows", "workflow_versions", "runs", "workflow_runs", "run_steps", "workflow_events", "run_marks", "approvals", "timers"},
+		Sealed: map[string][]string{"run_steps": {"sealed"}, "approvals": {"frozen", "edited"}},
+		Open: func(r *pgtest.StoredRow, column string, sealed []byte) ([]byte, error) {
+			return w.vault.Open(w.place(r, column), sealed)
+		},
+		Seal: func(r *pgtest.StoredRow, column string, plain []byte) ([]byte, error) {
+			return w.vault.Seal(w.place(r, column), plain)
+		},
 	}
 }
 
-// restore inserts the rows of a file, while no node runs, and returns the workflow run. Columns
-// that came later have their defaults. Approvals and timeouts are due in an hour, delays now.
+// place returns what a sealed column of a row is bound to.
+func (w *world) place(r *pgtest.StoredRow, column string) vault.AAD {
+	t := id.TenantID{UUID: r.ID(w.t, "tenant_id")}
+	switch {
+	case r.Table == "run_steps":
+		return vault.AAD{Tenant: t, Table: "run_steps", Row: r.Text("run_id") + "/" + string(r.Row["idx"]), Column: "sealed"}
+	case column == "frozen":
+		return engine.FrozenAt(t, id.ApprovalID{UUID: r.ID(w.t, "id")})
+	}
+	return engine.EditedAt(t, id.ApprovalID{UUID: r.ID(w.t, "id")})
+}
+
+// restore inserts the rows of a file, while no node runs, and returns the workflow run. Approvals
+// and timeouts are due in an hour, delays now.
 func (w *world) restore(file string) (run id.RunID) {
 	w.t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer f.Close()
 	w.exec(`DELETE FROM agent_versions`)
 	w.exec(`DELETE FROM agents`)
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var r storedRow
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			w.t.Fatal(err)
-		}
+	for _, r := range w.storedRows().Restore(w.t, w.pool, file) {
 		switch r.Table {
 		case "tenants":
-			w.tenant = id.TenantID{UUID: w.uuid(r.text("id"))}
+			w.tenant = id.TenantID{UUID: r.ID(w.t, "id")}
 		case "agents":
-			w.agent = id.AgentID{UUID: w.uuid(r.text("id"))}
+			w.agent = id.AgentID{UUID: r.ID(w.t, "id")}
 		case "workflow_runs":
-			run = id.RunID{UUID: w.uuid(r.text("id"))}
+			run = id.RunID{UUID: r.ID(w.t, "id")}
 		}
-		for column, place := range w.places(&r) {
-			if plain, ok := r.Sealed[column]; ok {
-				sealed, err := w.vault.Seal(place, []byte(plain))
-				if err != nil {
-					w.t.Fatal(err)
-				}
-				r.Row[column] = json.RawMessage(`"\\x` + hex.EncodeToString(sealed) + `"`)
-			}
-		}
-		var columns []string
-		for column := range r.Row {
-			columns = append(columns, column)
-		}
-		names := strings.Join(columns, ", ")
-		w.exec(`INSERT INTO `+r.Table+` (`+names+`) SELECT `+names+` FROM json_populate_record(NULL::`+r.Table+`, $1)`, exactly(w.t, r.Row))
-	}
-	if err := lines.Err(); err != nil {
-		w.t.Fatal(err)
 	}
 	w.exec(`UPDATE approvals SET expires_at = now() + interval '1 hour'`)
 	w.exec(`UPDATE timers t SET claimed_until = NULL, due_at = CASE WHEN EXISTS (SELECT FROM run_steps s WHERE s.run_id = t.entity_id AND 'node/' || s.idx = t.name AND s.name LIKE 'delay%') THEN now()
 		ELSE now() + interval '1 hour' END`)
 	return run
-}
-
-// exactly encodes v without escapes for HTML, which are not in the rows.
-func exactly(t testing.TB, v any) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-func (w *world) uuid(s string) id.UUID {
-	w.t.Helper()
-	u, err := id.Parse(s)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return u
 }
 
 // storedRuns are runs of which there are rows: how they came to be, and how they go on.
@@ -281,7 +179,7 @@ func TestStoredRunsGoOn(t *testing.T) {
 				c.begin(w)
 				w.stop()
 				w.stop = func() {}
-				w.store(file)
+				w.storedRows().Write(t, w.pool, file)
 			}
 			w := newWorld(t)
 			w.stop()

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/tool"
 )
 
@@ -24,7 +27,7 @@ func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []mode
 		return nil, fmt.Errorf("a caller %+v with %d calls", t, len(calls))
 	}
 	c := &calls[0]
-	p := tool.Planned{CallID: c.ID, Tool: c.Name, Args: c.Args, Shown: json.RawMessage(`{"shown":true}`), Repeat: c.Name == "shop.again"}
+	p := tool.Planned{CallID: c.ID, Tool: c.Name, Args: c.Args, Shown: json.RawMessage(`{"shown":true}`), Schema: json.RawMessage(`{"type":"object"}`), Repeat: c.Name == "shop.again"}
 	switch {
 	case c.Malformed != "":
 		out := tool.FailedResult(tool.ErrInvalidArgs, "The arguments are no object.")
@@ -125,6 +128,40 @@ func TestToolNodes(t *testing.T) {
 		})
 	}
 	w.t = t
+}
+
+// What is sealed of a call is what a repeat needs: the schema of its tool, which may be large, is in
+// the approval alone, and the arguments are there once.
+func TestWhatIsSealedOfACall(t *testing.T) {
+	w := newWorld(t)
+	w.mu.Lock()
+	w.silent = true
+	w.mu.Unlock()
+	r := w.begin(`{"nodes": [{"id": "t", "type": "tool", "tool": "shop.again", "args": {"n": 1}}, {"id": "g", "type": "tool", "tool": "shop.asks", "args": {"n": 2}}]}`, `null`, ``)
+	w.approval(r, "g")
+	w.eventually("it is called", func() bool { return len(w.calls("shop.again", r)) == 1 })
+	for idx, want := range []string{
+		`{"call":{"call_id":"t","tool":"shop.again","repeat":true,"args":"eyJuIjoxfQ==","shown":"eyJzaG93biI6dHJ1ZX0=","called":true}}`,
+		`{"call":{"call_id":"g","tool":"shop.asks","terms":TERMS,"args":"eyJuIjoyfQ==","shown":"eyJzaG93biI6dHJ1ZX0="}}`,
+	} {
+		var sealed []byte
+		if err := w.pool.QueryRow(t.Context(), `SELECT sealed FROM run_steps WHERE run_id = $1 AND idx = $2`, r, idx).Scan(&sealed); err != nil {
+			t.Fatal(err)
+		}
+		plain, err := w.vault.Open(vault.AAD{Tenant: w.tenant, Table: "run_steps", Row: fmt.Sprintf("%s/%d", r, idx), Column: "sealed"}, sealed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := regexp.MustCompile(`"terms":.*?,"args"`).ReplaceAllString(string(plain), `"terms":TERMS,"args"`)
+		if got != want {
+			t.Errorf("step %d: %s", idx, got)
+		}
+	}
+	if got := w.text(`SELECT schema FROM approvals WHERE run_id = $1`, r); got != `{"type":"object"}` {
+		t.Errorf("the approval has the schema %s", got)
+	}
+	w.ask(r, msg.CancelRun{})
+	w.ended(r)
 }
 
 // A call whose answer is lost with its process is sent again where that is safe, under the same key.
