@@ -166,6 +166,9 @@ func (c *change) activated() {
 		c.fact(Claimed{})
 	default:
 		c.happens(skill.Crashed, nil)
+		if c.s.State.Compensation == skill.Interrupted && c.s.Record.Compensation == nil {
+			c.s.Record.Compensation = &Compensation{Ran: true, Steps: []skill.StepResult{}, Error: &interrupted}
+		}
 	}
 }
 
