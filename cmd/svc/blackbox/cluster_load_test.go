@@ -137,6 +137,7 @@ type load struct {
 	flows   *flows
 	stop    chan struct{}
 	quiet   bool         // what goes wrong is no failure of the test
+	crowd   crowd        // of the last run
 	n       atomic.Int64 // things so far
 	told    atomic.Int64 // tales so far
 	drains  atomic.Int64 // buckets so far
@@ -269,7 +270,7 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	l.stop = make(chan struct{})
+	l.stop, l.crowd = make(chan struct{}), n
 	var wg sync.WaitGroup
 	l.repeat(ctx, &wg, n.talkers, 0, l.converse)
 	l.repeat(ctx, &wg, n.clerks, 0, l.chore)
