@@ -136,11 +136,14 @@ func TestWorkflowRoles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	fill := w.a.fill()
+	begun := w.call(w.a, "POST", fill.Replace("/v1/workflows/{workflow}/runs"), "")
+	events := fmt.Sprintf("/v1/workflows/runs/%v/events", begun.get("run_id"))
 	for _, c := range []struct {
 		method, path, body string
 		member             int
 	}{
 		{"GET", "/v1/workflows", "", 200}, {"GET", "/v1/workflows/{workflow}", "", 200}, {"GET", "/v1/workflows/{workflow}/versions/1", "", 200},
+		{"POST", "/v1/workflows/{workflow}/runs", "", 202}, {"POST", "/v1/workflows/{workflow}/test-run", "", 202}, {"POST", events, `{"name": "x"}`, 202},
 		{"POST", "/v1/workflows", `{"name": "x"}`, 403}, {"PATCH", "/v1/workflows/{workflow}", `{"name": "x"}`, 403},
 		{"POST", "/v1/workflows/{workflow}/versions", `{"definition": ` + oneDelay + `}`, 403},
 		{"POST", "/v1/workflows/{workflow}/versions/1/publish", "", 403}, {"DELETE", "/v1/workflows/{workflow}", "", 403},
