@@ -51,8 +51,7 @@ func TestAgents(t *testing.T) {
 	// As JSON, with what is wrong at its place.
 	click(t, p.byRole("tab", "JSON"))
 	text := p.box("JSON")
-	was, err := text.InputValue()
-	must(t, err)
+	was := written(t, text)
 	must(t, text.Fill(was+"}"))
 	must(t, expect.Locator(text).ToHaveAttribute("aria-invalid", "true"))
 	must(t, expect.Locator(p.button("Save draft")).ToBeDisabled())

@@ -407,9 +407,10 @@ type visitor struct {
 	t *testing.T
 	s *service
 
-	mu     sync.Mutex // guards faults, calls
+	mu     sync.Mutex // guards faults, calls, assets
 	faults []string
 	calls  []string // method and path of calls of the API
+	assets []string // names of parts of the console
 }
 
 type look struct {
@@ -458,6 +459,11 @@ func visit(t *testing.T, s *service, l look) *visitor {
 		if u.Host != s.addr {
 			v.fault("a request to " + r.URL())
 		}
+		if name, ok := strings.CutPrefix(u.Path, "/console/assets/"); ok {
+			v.mu.Lock()
+			v.assets = append(v.assets, name)
+			v.mu.Unlock()
+		}
 		if strings.HasPrefix(u.Path, "/v1/") {
 			v.mu.Lock()
 			v.calls = append(v.calls, r.Method()+" "+u.Path)
@@ -487,6 +493,18 @@ func (v *visitor) called(part string) (n int) {
 	defer v.mu.Unlock()
 	for _, c := range v.calls {
 		if strings.Contains(c, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// loaded returns how many parts of the console were asked for whose name begins with prefix.
+func (v *visitor) loaded(prefix string) (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, a := range v.assets {
+		if strings.HasPrefix(a, prefix) {
 			n++
 		}
 	}
@@ -561,6 +579,15 @@ func (p *tab) byRole(role, name string) playwright.Locator {
 }
 func (p *tab) button(name string) playwright.Locator { return p.byRole("button", name) }
 func (p *tab) box(name string) playwright.Locator    { return p.byRole("textbox", name) }
+
+// written returns the text of an editor, whose lines are all in view.
+func written(t *testing.T, editor playwright.Locator) string {
+	t.Helper()
+	visible(t, editor)
+	text, err := editor.Evaluate(`e => [...e.querySelectorAll(".cm-line")].map((l) => l.textContent).join("\n")`, nil)
+	must(t, err)
+	return text.(string)
+}
 
 func (p *tab) heading(name string) {
 	p.t.Helper()

@@ -157,12 +157,10 @@ func TestAMissingPartLeavesAFormAlone(t *testing.T) {
 	p.goTo("/console/workflows/" + flow + "?tab=definition")
 	loads := p.loads()
 	box := p.box("Definition")
-	was, err := box.InputValue()
-	must(t, err)
-	must(t, box.Fill(strings.Replace(was, "{{input.text}}", "Answer: {{input.text}}", 1)))
+	must(t, box.Fill(strings.Replace(written(t, box), "{{input.text}}", "Answer: {{input.text}}", 1)))
 	close(typed)
 	visible(t, p.byRole("status", "Version").GetByRole("button", named0("Reload")))
-	must(t, expect.Locator(box).ToHaveValue(regexp.MustCompile("Answer: ")))
+	contains(t, box, "Answer: ")
 	if n := loads(); n != 0 {
 		t.Errorf("the page was loaded %d times", n)
 	}

@@ -33,7 +33,7 @@ func TestAWorkflowStaysWhenOthersSave(t *testing.T) {
 	visible(t, p.GetByText("Version 2 was saved meanwhile."))
 	visible(t, p.alertdialog("Publish version 1 of Complaints?"))
 	p.press("Escape")
-	must(t, expect.Locator(box).ToHaveValue(typed))
+	must(t, expect.Locator(box).ToHaveText(typed))
 
 	// What is typed for a test run stays as well, and is not lost without a question.
 	click(t, p.button("Test run"))
@@ -56,10 +56,10 @@ func TestAWorkflowStaysWhenOthersSave(t *testing.T) {
 	gone(t, p.GetByRole("alertdialog"))
 	pick(t, p.Locator("main").GetByLabel("Version", playwright.LocatorGetByLabelOptions{Exact: playwright.Bool(true)}), "1")
 	click(t, p.byRole("tab", "Definition"))
-	must(t, expect.Locator(box).ToHaveValue(typed))
+	must(t, expect.Locator(box).ToHaveText(typed))
 	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Runs")))
 	click(t, within(p.alertdialog("Leave without saving?"), "button", "Cancel"))
-	must(t, expect.Locator(box).ToHaveValue(typed))
+	must(t, expect.Locator(box).ToHaveText(typed))
 }
 
 // Section 5: an edit sends what was changed and nothing else; changing a tab keeps the focus.

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { asksFirst, byRisk, byTime, effectText, groups, isWaiting, linkName, noEdit, redactedIn, whoText } from "../src/pages/approvals/words.ts";
+import { asksFirst, byRisk, byTime, effectText, gistOf, groups, isWaiting, linkName, noEdit, redactedIn, whoText } from "../src/pages/approvals/words.ts";
+import { decideAll } from "../src/pages/approvals/many.ts";
 
 const now = Date.parse("2026-11-26T12:00:00Z");
 const approval = (more = {}) => ({
@@ -55,4 +56,35 @@ test("orders and groups", () => {
 
 test("what is redacted", () => {
   assert.deepEqual(redactedIn({ a: "[redacted]", b: [{ c: "[redacted]" }, 1], d: "x" }), [["a"], ["b", 0, "c"]]);
+});
+
+test("calls of one tool are told apart by their arguments, briefly", () => {
+  const of = (args) => gistOf(approval({ requested_action: { tool: "t", args, schema: null } }));
+  assert.equal(of({ order_id: "1001", amount: 12.5, idempotency_key: "k", note: null }), "order_id 1001, amount 12.5, note null");
+  assert.equal(of({ a: { b: 1 }, c: [1, 2], d: "x\u202ey\nz" }), "a {…}, c [2], d x[U+202E]y⏎z".replace("⏎z", "…"));
+  assert.ok(of({ long: "x".repeat(1e6) }).length < 80);
+  assert.ok(of(Object.fromEntries(Array.from({ length: 1000 }, (_, i) => ["k" + i, i]))).endsWith("k5 5"));
+  for (const none of [null, undefined, {}, []]) assert.equal(of(none), "");
+  assert.equal(of("text"), "text");
+});
+
+test("many decisions go in parts of 200, and what is not available is repeated under its key", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const beat = setInterval(() => t.mock.timers.tick(500), 5);
+  t.after(() => clearInterval(beat));
+  const sent = [];
+  let refuse = 1;
+  t.mock.method(globalThis, "fetch", async (path, o) => {
+    const { ids } = JSON.parse(o.body);
+    sent.push({ n: ids.length, key: o.headers["Idempotency-Key"] });
+    const busy = sent.length === 2 && refuse-- > 0;
+    return Response.json({ results: ids.map((id, i) => (busy && i === 0 ? { id, ok: false, error: { code: "UNAVAILABLE", detail: "" } } : { id, ok: true })) });
+  });
+  let n = 0;
+  const ids = Array.from({ length: 450 }, (_, i) => "a" + i);
+  const out = await decideAll(ids, "reject", "", new Map(), () => "key-" + n++);
+  assert.deepEqual(sent.map((s) => s.n), [200, 200, 200, 50]);
+  assert.deepEqual(sent.map((s) => s.key), ["key-0", "key-1", "key-1", "key-2"]);
+  assert.deepEqual(out.map((r) => r.id), ids);
+  assert.ok(out.every((r) => r.ok));
 });

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { layout } from "../src/lib/layers.ts";
 import { signedCall } from "../src/lib/hook.ts";
-import { flowOf, inputNames, lint, nodeFrame, passed, placeOf, sampleInput, statesOf, within } from "../src/lib/workflow.ts";
+import { flowOf, inputNames, lint, nodeFrame, passed, sampleInput, statesOf } from "../src/lib/workflow.ts";
+import { placeIn, placeOf } from "../src/lib/jsontext.ts";
 
 const LOOK = { node: { width: 100, height: 40 }, gap: 50, space: 20, labelled: 30, down: false };
 const edges = (text) => text.split(" ").map((e) => ({ from: e[0], to: e[1] }));
@@ -128,7 +129,7 @@ test("what is plainly wrong is found at its path while it is written", () => {
 test("a path of the service is found in the text", () => {
   const text = JSON.stringify(DEFINITION, null, 2);
   const at = (path) => {
-    const p = placeOf(text, within(path));
+    const p = placeIn(text, { path, message: "" }, "definition");
     return text.slice(p.from, p.to);
   };
   assert.equal(at("definition.nodes[1].type"), '"condition"');

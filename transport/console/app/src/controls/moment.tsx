@@ -13,7 +13,7 @@ function typed(iso: string, utc: boolean): string {
 }
 
 /** Moment edits an ISO time; "" is none. */
-export function Moment({ label, value, onChange }: { label: string; value: string; onChange: (iso: string) => void }) {
+export function Moment({ label, value, onChange, required = false }: { label: string; value: string; onChange: (iso: string) => void; required?: boolean }) {
   const utc = times.value === "utc";
   return (
     <Field label={label}>
@@ -21,6 +21,7 @@ export function Moment({ label, value, onChange }: { label: string; value: strin
         <input
           {...p}
           type="datetime-local"
+          required={required}
           value={typed(value, utc)}
           onChange={(e) => {
             const v = e.currentTarget.value;

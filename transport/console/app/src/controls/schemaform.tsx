@@ -1,5 +1,6 @@
 // A form made of a JSON Schema: what it cannot draw is edited as JSON.
 
+import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
 import type { Json } from "../lib/json";
 import { pathText, type Path } from "../lib/json";
@@ -14,13 +15,25 @@ interface Props {
   invalid: Invalid[];
   /** What the service puts before a path, such as edited_args. */
   prefix?: string;
+  /** What edits a part that the form cannot draw; otherwise a plain field. */
+  json?: ((p: JsonPart) => ComponentChildren) | undefined;
 }
 
-export function SchemaForm({ field, draft, onChange, invalid, prefix = "" }: Props) {
-  return <Part field={field} draft={draft} onChange={onChange} invalid={invalid} prefix={prefix} path={[]} label={field.label} />;
+/** JsonPart is a part of the form that is edited as JSON. */
+export interface JsonPart {
+  label: string;
+  value: string;
+  onInput: (text: string) => void;
+  error: string;
+  description: string;
 }
 
-interface PartProps extends Required<Props> {
+export function SchemaForm({ field, draft, onChange, invalid, prefix = "", json }: Props) {
+  return <Part field={field} draft={draft} onChange={onChange} invalid={invalid} prefix={prefix} json={json} path={[]} label={field.label} />;
+}
+
+interface PartProps extends Omit<Required<Props>, "json"> {
+  json: Props["json"];
   path: Path;
   label: string;
 }
@@ -35,7 +48,7 @@ export const Hidden = ({ text }: { text: string }) =>
 
 const textOf = (v: Json): string => (typeof v === "string" ? v : JSON.stringify(v));
 
-function Part({ field: f, draft: d, onChange, invalid, prefix, path, label: title }: PartProps) {
+function Part({ field: f, draft: d, onChange, invalid, prefix, json, path, label: title }: PartProps) {
   const id = useId();
   const label = visible(title);
   const leaf = isFixed(d) || (f.kind !== "object" && f.kind !== "array");
@@ -50,6 +63,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label: titl
         onChange={(v) => onChange({ ...o, fields: { ...o.fields, [sub.key]: v } })}
         invalid={invalid}
         prefix={prefix}
+        json={json}
         path={[...path, sub.key]}
         label={sub.label}
       />
@@ -86,7 +100,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label: titl
         )}
         {items.map((item, i) => (
           <div class="array-item" key={i}>
-            <Part field={f.item!} draft={item} onChange={(v) => onChange(items.map((x, at) => (at === i ? v : x)))} invalid={invalid} prefix={prefix} path={[...path, i]} label={`${label} ${i + 1}`} />
+            <Part field={f.item!} draft={item} onChange={(v) => onChange(items.map((x, at) => (at === i ? v : x)))} invalid={invalid} prefix={prefix} json={json} path={[...path, i]} label={`${label} ${i + 1}`} />
             <button type="button" class="small" aria-label={`Remove ${label} ${i + 1}`} onClick={() => onChange(items.filter((_, at) => at !== i))}>
               Remove
             </button>
@@ -101,6 +115,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, path, label: titl
   const common = { id, ...(error ? { "aria-invalid": "true" as const } : {}), ...(error || f.description ? { "aria-describedby": `${id}-e ${id}-h` } : {}) };
   const set = (e: { currentTarget: { value: string } }): void => onChange(e.currentTarget.value);
   const value = typeof d === "string" ? d : "";
+  if (f.kind === "json" && json && !isFixed(d)) return <>{json({ label: f.required ? label + " (required)" : label, value, onInput: onChange, error, description: f.description })}</>;
   let control;
   if (isFixed(d)) control = <input {...common} type="text" readOnly class="mono" value={textOf(d.fixed)} />;
   else if (f.kind === "boolean" || f.kind === "enum")

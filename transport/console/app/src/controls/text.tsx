@@ -24,7 +24,7 @@ export function Time({ at, inside = false }: { at: string; inside?: boolean }) {
 
 /** DateTime shows a time with its zone, whatever its age. */
 export const DateTime = ({ at }: { at: string }) => (
-  <time class="time" dateTime={at} title={exactTime(at, zone())}>
+  <time class="time" dateTime={at} data-exact={exactTime(at, zone())} title={exactTime(at, zone())} tabIndex={0}>
     {absoluteTime(at, zone())}
   </time>
 );

@@ -129,12 +129,13 @@ interface VersionsProps<V extends Versioned> {
   id: string;
   read: (cursor: string | null, signal: AbortSignal) => Promise<Page<V>>;
   columns?: Column<V & { id: string }>[];
-  /** How the first version is made. */
+  /** How the first version is made, and the tab for it; null: the one that opens by itself. */
   none: string;
+  first: string | null;
 }
 
 /** VersionList lists all versions; each link compares one with the version before it. */
-export function VersionList<V extends Versioned>({ at, id, read, columns = [], none }: VersionsProps<V>) {
+export function VersionList<V extends Versioned>({ at, id, read, columns = [], none, first }: VersionsProps<V>) {
   const list = useList<V & { id: string }>(id + " versions", {
     read: (cursor, s) => read(cursor, s).then((x) => ({ items: x.items.map((v) => ({ ...v, id: String(v.version) })), next_cursor: x.next_cursor ?? null })),
     concerns: (h) => h.event === "resource.changed" && h.data["id"] === id,
@@ -152,7 +153,7 @@ export function VersionList<V extends Versioned>({ at, id, read, columns = [], n
         { head: "Made", cell: (v) => <Time at={v.created_at} inside /> },
         { head: "Published", cell: (v) => (v.published_at ? <Time at={v.published_at} inside /> : "never") },
       ]}
-      empty={<Empty title="No versions yet">{none}</Empty>}
+      empty={<Empty title="No versions yet" action={<a href={href(at, { tab: first })}>Write it</a>}>{none}</Empty>}
     />
   );
 }

@@ -22,7 +22,7 @@ export function startKeys(go: Record<string, () => void>): void {
       if (e.key.toLowerCase() === "k" && !e.shiftKey && !document.querySelector("dialog[open]")) run("ctrl+k", e);
       return;
     }
-    if (document.querySelector("dialog[open]") || inField(e.target)) return;
+    if (document.querySelector("dialog[open]") || inField(e.composedPath()[0] ?? e.target)) return;
     if (e.key === "Escape") {
       run("Escape", e);
       return;

@@ -17,6 +17,9 @@ export interface Piece {
 const HIDDEN =
   /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb]|[\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]|(?<![\p{Extended_Pictographic}\ufe0f\u{1f3fb}-\u{1f3ff}])\u200d|\u200d(?!\p{Extended_Pictographic})|\p{Surrogate}/gu;
 
+/** HIDDEN_CHARS matches the same; the editor looks for it in its lines. */
+export const HIDDEN_CHARS = new RegExp(HIDDEN.source, HIDDEN.flags);
+
 /** CAUGHT is a cheap first look: most texts hold nothing that is hidden. */
 const CAUGHT = /[^\t\n\x20-\x7e\xa1-\xac\xae-\u02ff]/;
 

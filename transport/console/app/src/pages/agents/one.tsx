@@ -6,9 +6,9 @@ import { schemaOf } from "../../client/schema";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking, type Act } from "../../controls/action";
+import { Code } from "../../controls/code";
 import { Confirm } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
-import { SchemaForm } from "../../controls/schemaform";
+import { SchemaForm, type JsonPart } from "../../controls/schemaform";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { Copy, Stranger } from "../../controls/text";
@@ -20,6 +20,7 @@ import { choice, href, leave, setQuery } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { equal, parseJson, type Json } from "../../lib/json";
+import { faultsOf } from "../../lib/jsontext";
 import { complaints, draftOf, formOf, valueOf, type Draft, type Field, type Invalid } from "../../lib/schemaform";
 
 export interface AgentView {
@@ -189,6 +190,7 @@ function Loaded({ a, shown, latest, pinned, act, asking, setAsking, changed }: L
             id={a.id}
             read={(cursor, s) => get<Page<Version>>(`/v1/agents/${a.id}/versions`, { limit: 100, cursor }, s)}
             none="The first draft is saved from the tab Manifest."
+            first={null}
           />
         )}
         {tab === "tools" && <CallableTools a={a} />}
@@ -280,6 +282,7 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
   const [sent, setSent] = useState<Json | undefined>(undefined);
   const refused = act.problem?.code === "VALIDATION" && read.value !== undefined && sent !== undefined && equal(sent, read.value) ? complaints(act.problem.detail) : [];
   const invalid = [...read.invalid, ...refused];
+  const faults = useMemo(() => (mode === "json" ? faultsOf(text, invalid, "manifest") : []), [mode, text, act.problem, read]);
   const other = (to: "form" | "json"): void => {
     if (to === "json" && read.value !== undefined && mode === "form") setText(JSON.stringify(read.value, null, 2));
     if (to === "form" && form && mode === "json") {
@@ -309,10 +312,19 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
       <Tabs label="How the manifest is shown" tabs={form ? ([{ id: "form", name: "Form" }, { id: "json", name: "JSON" }] as const) : ([{ id: "json", name: "JSON" }] as const)} open={form ? mode : "json"} onOpen={other}>
         {mode === "form" && form ? (
           <fieldset class="bare" disabled={!admin}>
-            <SchemaForm field={form} draft={draft ?? draftOf(form, before)} onChange={setDraft} invalid={invalid} prefix="manifest" />
+            <SchemaForm field={form} draft={draft ?? draftOf(form, before)} onChange={setDraft} invalid={invalid} prefix="manifest" json={jsonPart(!admin)} />
           </fieldset>
         ) : (
-          <TextField label="JSON" rows={24} mono value={text} onInput={setText} readOnly={!admin} error={invalid.map((x) => (x.path ? x.path + ": " : "") + x.message).join("; ") || undefined} />
+          <Code
+            label="JSON"
+            rows={28}
+            value={text}
+            onInput={setText}
+            readOnly={!admin}
+            faults={faults}
+            schema={schema.data.value}
+            error={invalid.map((x) => (x.path ? x.path + ": " : "") + x.message).join("; ") || undefined}
+          />
         )}
       </Tabs>
       <Failed act={act} hide={refused.length > 0} />
@@ -325,6 +337,16 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
       )}
     </form>
   );
+}
+
+/** jsonPart edits what the form cannot draw, such as the schema of the output. */
+const jsonPart = (readOnly: boolean) => (p: JsonPart) => (
+  <Code label={p.label} rows={12} value={p.value} onInput={p.onInput} readOnly={readOnly} error={p.error || undefined} hint={p.description && <Stranger text={p.description} line />} faults={faultsOf(p.value, p.value.trim() ? notJson(p.value) : [], "")} />
+);
+
+function notJson(text: string): Invalid[] {
+  const p = parseJson(text);
+  return "error" in p ? [{ path: "", message: p.error }] : [];
 }
 
 function CallableTools({ a }: { a: AgentView }) {

@@ -6,6 +6,7 @@ import type { Description } from "../../client/schema";
 import { withoutReferences } from "../../client/schema";
 import { can } from "../../client/session";
 import type { Role } from "../../client/types";
+import { Code } from "../../controls/code";
 import { Confirm, ShownOnce } from "../../controls/dialog";
 import { useDirty } from "../../controls/dirty";
 import { Field, Select, TextField } from "../../controls/form";
@@ -18,6 +19,7 @@ import { curl } from "../../lib/curl";
 import { bytesText, durationText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { inexact, parseJson, pathText, type Json } from "../../lib/json";
+import { faultsOf } from "../../lib/jsontext";
 import { fill, withoutSecrets, type Operation, type Param } from "../../lib/openapi";
 import { draftOf, formOf, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
 import { request, type Answer } from "./send";
@@ -194,7 +196,18 @@ export function One({ o, d }: { o: Operation; d: Description }) {
                 invalid={tried ? body.invalid : []}
               />
             ) : (
-              <TextField label="JSON" rows={Math.min(24, Math.max(6, text.split("\n").length + 1))} mono value={text} onInput={(now) => { setText(now); typed(); }} error={tried || text.trim() !== "" ? body.invalid.map((i) => i.message).join("; ") || undefined : undefined} />
+              <Code
+                label="JSON"
+                rows={24}
+                value={text}
+                onInput={(now) => {
+                  setText(now);
+                  typed();
+                }}
+                schema={schema}
+                faults={faultsOf(text, text.trim() === "" ? [] : body.invalid, "")}
+                error={tried || text.trim() !== "" ? body.invalid.map((i) => i.message).join("; ") || undefined : undefined}
+              />
             )}
             {refused && (
               <p role="alert" class="error">

@@ -22,11 +22,11 @@ import { choice, href, openPath, query, setQuery } from "../../frame/router";
 import type { Hint } from "../../live/feed";
 import { useList, type LiveList } from "../../live/list";
 import { useResource } from "../../live/resource";
-import { brief } from "../../lib/hostile";
+import { brief, visible } from "../../lib/hostile";
 import type { PageProps } from "../registry";
 import { Bulk } from "./bulk";
 import { Open, type Wanted } from "./open";
-import { byRisk, byTime, isWaiting, linkName, RISKS, toolOf } from "./words";
+import { byRisk, byTime, gistOf, isWaiting, linkName, RISKS, toolOf } from "./words";
 
 const TABS = [
   { id: "waiting", name: "Waiting" },
@@ -188,7 +188,7 @@ export default function Approvals({ id }: PageProps) {
                   }}
                 />
               )}
-              <Items list={list} id={id} selected={selected} failures={failures} toggle={toggle} open={open} principal={principal} filtered={filtered} tab={tab} />
+              <Items list={list} id={id} selected={selected} failures={failures} toggle={toggle} open={open} principal={principal} filtered={filtered} tab={tab} nameOf={nameOf} />
             </Tabs>
           </div>
         )}
@@ -229,11 +229,12 @@ interface ItemsProps {
   principal: string;
   filtered: boolean;
   tab: TabName;
+  nameOf: (agent: string) => string;
 }
 
 const ROW = 72;
 
-function Items({ list, id, selected, failures, toggle, open, principal, filtered, tab }: ItemsProps) {
+function Items({ list, id, selected, failures, toggle, open, principal, filtered, tab, nameOf }: ItemsProps) {
   const items = list.items.value;
   const error = list.error.value;
   const fresh = list.waiting.value.length;
@@ -281,6 +282,9 @@ function Items({ list, id, selected, failures, toggle, open, principal, filtered
                   ) : (
                     <Status of={a.status} />
                   )}
+                  <span class="gist" title={gistOf(a)}>
+                    <bdi>{[a.agent_id ? visible(nameOf(a.agent_id)) : "", gistOf(a)].filter(Boolean).join(" · ")}</bdi>
+                  </span>
                   {failures.has(a.id) && <span class="error">{failures.get(a.id)}</span>}
                 </div>
               </div>

@@ -3,7 +3,7 @@
 import type { Action, Approval, Me, Risk } from "../../client/types";
 import { leftText } from "../../controls/left";
 import { others, statusText, shortId } from "../../lib/format";
-import { visible } from "../../lib/hostile";
+import { brief, visible } from "../../lib/hostile";
 
 export const RISKS: readonly Risk[] = ["low", "medium", "high", "critical"];
 const RANK: Record<Risk, number> = { low: 0, medium: 1, high: 2, critical: 3 };
@@ -15,6 +15,23 @@ export const toolOf = (a: Approval): string => visible(a.requested_action.tool);
 /** linkName is the name of an item's link. */
 export const linkName = (a: Approval, now: number): string =>
   a.status === "pending" ? `${toolOf(a)}, ${a.risk} risk, ${leftText(a.expires_at, now)} left` : `${toolOf(a)}, ${statusText(a.status)}`;
+
+const GIST = 6; // arguments
+
+/**
+ * gistOf tells the calls of one tool apart: its first arguments on one line, `order_id 1001, amount 12.5`.
+ * What is nested only says that it is there.
+ */
+export function gistOf(a: Approval): string {
+  const args = a.requested_action.args;
+  if (typeof args !== "object" || args === null) return args === null || args === undefined ? "" : brief(String(args), 60);
+  const value = (v: unknown): string => (typeof v === "string" ? v : Array.isArray(v) ? `[${v.length}]` : typeof v === "object" && v !== null ? "{…}" : String(v));
+  const all = Object.entries(args).filter(([k]) => k !== "idempotency_key");
+  return all
+    .slice(0, GIST)
+    .map(([k, v]) => brief(k, 40) + " " + brief(value(v), 60))
+    .join(", ");
+}
 
 /** byRisk: the highest risk first, then the least time left; byTime: the least time left. */
 export const byTime = (a: Approval, b: Approval): number => Date.parse(a.expires_at) - Date.parse(b.expires_at) || (a.id < b.id ? -1 : 1);

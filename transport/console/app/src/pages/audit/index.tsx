@@ -1,18 +1,20 @@
 // Audit: who did what, newest first.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { me } from "../../client/session";
 import type { Page } from "../../client/types";
 import { TextField } from "../../controls/form";
+import { Moment } from "../../controls/moment";
 import { Listing } from "../../controls/list";
 import { Empty } from "../../controls/states";
 import { Stranger, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
-import { href, query, setQuery } from "../../frame/router";
+import { href, place, setQuery } from "../../frame/router";
 import { useList } from "../../live/list";
 import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
+import { readQuery, text, time } from "../../lib/query";
 
 interface Entry {
   id: string;
@@ -24,8 +26,9 @@ interface Entry {
   detail: unknown;
 }
 
-const NAMES = ["actor", "action", "target", "since", "until"] as const;
-const HINTS: Record<(typeof NAMES)[number], string> = { actor: "user:<id>", action: "agent.publish", target: "an id", since: "2026-11-26T00:00:00Z", until: "2026-11-27T00:00:00Z" };
+const FILTERS = { actor: text(200), action: text(100), target: text(200), since: time, until: time };
+const TYPED = ["actor", "action", "target"] as const;
+const HINTS: Record<(typeof TYPED)[number], string> = { actor: "user:<id>", action: "agent.publish", target: "an id" };
 
 const actorText = (actor: string): string => {
   if (actor === me.value?.principal) return "You";
@@ -34,10 +37,14 @@ const actorText = (actor: string): string => {
 };
 
 export default function Audit() {
-  const q = Object.fromEntries(NAMES.map((n) => [n, (query.value.get(n) ?? "").slice(0, 200)])) as Record<(typeof NAMES)[number], string>;
+  const q = readQuery(FILTERS, place.value.query);
+  const key = JSON.stringify(q);
   const [draft, setDraft] = useState(q);
-  const filtered = NAMES.some((n) => q[n]);
-  const list = useList<Entry>(JSON.stringify(q), {
+  // Back, and the link of an entry, change the filters too.
+  useEffect(() => setDraft(q), [key]);
+  const filtered = Object.values(q).some(Boolean);
+  const clear = (): void => setQuery({ actor: null, action: null, target: null, since: null, until: null });
+  const list = useList<Entry>(key, {
     read: (cursor, s) => get<Page<Entry>>("/v1/audit", { limit: 100, cursor, ...q }, s),
     concerns: (h) => h.event === "resource.changed",
   });
@@ -49,10 +56,17 @@ export default function Audit() {
     <>
       <Heading text="Audit" />
       <form class="filters" onSubmit={apply}>
-        {NAMES.map((n) => (
+        {TYPED.map((n) => (
           <TextField key={n} label={n[0]!.toUpperCase() + n.slice(1)} value={draft[n]} placeholder={HINTS[n]} onInput={(v) => setDraft({ ...draft, [n]: v.trim() })} />
         ))}
+        <Moment label="Since" value={draft.since} onChange={(since) => setQuery({ ...draft, since })} />
+        <Moment label="Until" value={draft.until} onChange={(until) => setQuery({ ...draft, until })} />
         <button type="submit">Filter</button>
+        {filtered && (
+          <button type="button" onClick={clear}>
+            Clear filters
+          </button>
+        )}
       </form>
       <Listing
         name="Audit"
@@ -69,22 +83,11 @@ export default function Audit() {
         ]}
         empty={
           filtered ? (
-            <Empty
-              title="Nothing fits these filters"
-              action={
-                <button
-                  type="button"
-                  onClick={() => {
-                    setDraft({ actor: "", action: "", target: "", since: "", until: "" });
-                    setQuery({ actor: null, action: null, target: null, since: null, until: null });
-                  }}
-                >
-                  Clear filters
-                </button>
-              }
-            />
+            <Empty title="Nothing fits these filters" action={<button type="button" onClick={clear}>Clear filters</button>} />
           ) : (
-            <Empty title="No entries yet" />
+            <Empty title="No entries yet" action={<a href={href("settings")}>Settings</a>}>
+              What people and keys change is kept here.
+            </Empty>
           )
         }
       />

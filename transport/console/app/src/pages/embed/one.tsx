@@ -176,11 +176,12 @@ function Denied({ id, allowed, onAllowed }: { id: string; allowed: readonly stri
   const all = r.data.value?.filter((o) => !allowed.includes(o.origin) && !allowed.includes("*"));
   if (!all && r.error.value) return <ErrorState problem={r.error.value} retry={() => void r.reload()} />;
   if (!all) return <Loading rows={1} />;
-  if (all.length === 0) return null;
   return (
     <section class="card denied-card" aria-label="Denied origins">
       <h2>Denied origins</h2>
       <Failed act={act} />
+      {all.length === 0 && <p class="dim">No denied origins yet. Pages that try this key and may not are listed here for 30 days.</p>}
+      {all.length > 0 && (
       <ul class="denied" aria-label="Denied origins">
         {all.map((o) => (
           <li key={o.origin} data-id={o.origin}>
@@ -196,6 +197,7 @@ function Denied({ id, allowed, onAllowed }: { id: string; allowed: readonly stri
           </li>
         ))}
       </ul>
+      )}
     </section>
   );
 }

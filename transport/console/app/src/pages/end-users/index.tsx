@@ -57,6 +57,7 @@ function List() {
   const q = (query.value.get("q") ?? "").trim().slice(0, 200);
   const tag = (query.value.get("tag") ?? "").slice(0, 60);
   const [draft, setDraft] = useState({ q, tag });
+  useEffect(() => setDraft({ q, tag }), [q, tag]); // Back changes them too
   const known = useMemo(() => new Map<string, EndUser>(), [q]);
   const full = useSignal(false);
   const list = useList<EndUser>(["end-users", q, tag].join("\n"), {

@@ -252,7 +252,7 @@ function Threads({ id }: { id: string }) {
   const data = r.data.value;
   const rows = useMemo(() => data?.rows ?? [], [data]);
   if (!data) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading rows={3} />;
-  if (rows.length === 0) return <Empty title="No threads yet">What this person asks in a chat is shown here.</Empty>;
+  if (rows.length === 0) return <Empty title="No threads yet" action={can("admin") && <a href={href("embed")}>Embed keys</a>}>What this person asks in a chat is shown here.</Empty>;
   return (
     <>
       {r.error.value && <ErrorState problem={r.error.value} retry={() => void r.reload()} />}

@@ -1,11 +1,11 @@
 // Home: what happens now, and what needs the person.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { get } from "../../client/api";
 import { firstSteps } from "../../client/prefs";
 import { can } from "../../client/session";
-import { readStats, statsZone, type Stat } from "../../live/stats";
+import { readStats, statsZone, useEnded, type Stat } from "../../live/stats";
 import type { Overview } from "../../client/types";
 import { ErrorState, Loading } from "../../controls/states";
 import { Time } from "../../controls/text";
@@ -135,6 +135,7 @@ interface Steps {
 
 /** FirstSteps are shown until they are done or dismissed. What is done is read from the service. */
 function FirstSteps({ o }: { o: Overview }) {
+  const talked = useRef(false);
   const done = useResource<Steps>(
     "first-steps",
     async (s) => {
@@ -145,8 +146,9 @@ function FirstSteps({ o }: { o: Overview }) {
       ]);
       return { talked: runs.items.length > 0, decided: approvals.items.some((a) => !["pending", "expired", "cancelled"].includes(a.status)), opened: did("run"), webhook: hooks.items.length > 0 };
     },
-    (h) => h.event === "approval.changed" || h.event === "resource.changed",
+    (h) => h.event === "approval.changed" || (h.event === "run.changed" && !talked.current) || (h.event === "resource.changed" && h.data["kind"] === "webhook"),
   ).data.value;
+  talked.current = !!done?.talked;
   const steps: { text: string; done: boolean; to: string; page: string }[] = useMemo(
     () => [
       { text: "Talk to an agent", done: done?.talked ?? o.runs.succeeded_24h > 0, to: href("playground"), page: "playground" },
@@ -196,9 +198,14 @@ function Day() {
       const to = Math.ceil(Date.now() / 3_600_000) * 3_600_000;
       return readStats({ from: to - 24 * 3_600_000, to, step: "hour" }, s);
     },
-    () => false,
   );
-  if (stats.error.value) return <ErrorState problem={stats.error.value} retry={() => void stats.reload()} />;
+  useEnded(stats as never);
+  if (stats.error.value && !stats.data.value) return <ErrorState problem={stats.error.value} retry={() => void stats.reload()} />;
   if (!stats.data.value) return <Loading rows={3} />;
-  return <Chart items={stats.data.value} />;
+  return (
+    <>
+      {stats.error.value && <ErrorState problem={stats.error.value} retry={() => void stats.reload()} />}
+      <Chart items={stats.data.value} />
+    </>
+  );
 }

@@ -98,7 +98,7 @@ export function Documents({ base }: { base: Base }) {
               }
             />
           ) : (
-            <Empty title="No documents yet">{admin ? "Choose files above, or let a source bring them." : "An admin uploads them, or a source brings them."}</Empty>
+            <Empty title="No documents yet" action={<a href={href("knowledge/" + base.id, { tab: "sources" })}>Sources</a>}>{admin ? "Choose files above, or let a source bring them." : "An admin uploads them, or a source brings them."}</Empty>
           )
         }
       />

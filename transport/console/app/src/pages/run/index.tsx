@@ -19,7 +19,7 @@ import { choice, href, navigate, query, setQuery } from "../../frame/router";
 import { countText, plural, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import type { Json } from "../../lib/json";
-import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, mergeSteps, newer, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
+import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
 import type { Node } from "../../lib/waterfall";
 import { onHint } from "../../live/feed";
 import { useResource } from "../../live/resource";
@@ -27,30 +27,10 @@ import { callOf } from "./again";
 import { Waiting } from "./approvals";
 import { Asked, LiveText, runTitle, TalkView, useStick } from "./conversation";
 import { AgentName, hasPage, RunLink, RunTime } from "./parts";
+import { readRun, type Whole } from "./read";
 import { StepRegion } from "./step";
 import { useRunStream, type RunStream } from "./stream";
 import { flat, Timeline, type Item } from "./timeline";
-
-interface Whole {
-  run: Run;
-  steps: Step[];
-}
-
-/** Pages of steps of one answer; a run has far fewer. */
-const PAGES = 50;
-
-async function readRun(id: string, signal: AbortSignal, known: Whole | undefined): Promise<Whole> {
-  let run: Run | undefined;
-  let steps: Step[] = [];
-  let cursor: string | null = null;
-  for (let n = 0; n < PAGES; n++) {
-    const page: { run: Run; steps: Step[]; next_cursor?: string | null } = await get(`/v1/runs/${id}`, { view: "summary", cursor }, signal);
-    run ??= page.run;
-    steps = steps.concat(page.steps);
-    if (!(cursor = page.next_cursor ?? null)) break;
-  }
-  return { run: newer(known?.run, run!), steps: mergeSteps(known?.steps ?? [], steps) };
-}
 
 type TabId = "timeline" | "conversation" | "json";
 const TABS = [

@@ -237,7 +237,11 @@ function Members() {
             ),
           },
         ]}
-        empty={<Empty title="No members yet" />}
+        empty={
+          <Empty title="No members yet" action={<button type="button" onClick={() => setMaking(true)}>New user</button>}>
+            A person signs in with a password, or by a login link.
+          </Empty>
+        }
       />
       {making && (
         <NewUser

@@ -47,7 +47,7 @@ export function Runs({ skill: k }: { skill: Skill }) {
           { head: "Took", cell: (r) => <Duration ms={r.finished_at ? Date.parse(r.finished_at) - Date.parse(r.created_at) : null} />, num: true },
           { head: "Made by", cell: (r) => (r.agent_run_id ? "run " + shortId(r.agent_run_id) : "a person"), wide: true },
         ]}
-        empty={<Empty title="No runs yet">A dry run, or an agent that calls it, makes one.</Empty>}
+        empty={<Empty title="No runs yet" action={<a href={href("skills/" + k.id)}>Steps</a>}>A dry run, or an agent that calls it, makes one.</Empty>}
       />
     </>
   );

@@ -157,7 +157,7 @@ function ThreadRuns({ id }: { id: string }) {
       columns={COLUMNS}
       href={(r) => href("runs/" + r.id)}
       link={(r) => <code>{shortId(r.id)}</code>}
-      empty={<Empty title="No runs yet">A message is answered by a run.</Empty>}
+      empty={<Empty title="No runs yet" action={<a href={href("runs")}>All runs</a>}>A message is answered by a run.</Empty>}
     />
   );
 }

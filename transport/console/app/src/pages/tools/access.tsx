@@ -228,7 +228,7 @@ function Cells({ agents, servers, words, none }: { agents: readonly Named[]; ser
       {error && <ErrorState problem={error} retry={() => void list.reload()} />}
       {list.waiting.value.length > 0 && <ShowNew n={list.waiting.value.length} onClick={list.show} />}
       {items.length === 0 ? (
-        <Empty title="No tools yet">The tools of a server appear here once it was reached: test it, or let an agent use it.</Empty>
+        <Empty title="No tools yet" action={<a href={href("tools")}>Servers</a>}>The tools of a server appear here once it was reached: test it, or let an agent use it.</Empty>
       ) : searching && !error ? (
         <Loading what="Looking for it" />
       ) : found.length === 0 ? (

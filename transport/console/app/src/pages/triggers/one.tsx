@@ -311,7 +311,7 @@ function Runs({ t }: { t: TriggerView }) {
         { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
         { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
       ]}
-      empty={<Empty title="No runs yet">{t.enabled ? "They appear here as soon as it fires." : "It is paused."}</Empty>}
+      empty={<Empty title="No runs yet" action={<a href={href("runs", { trigger: t.id })}>All its runs</a>}>{t.enabled ? "They appear here as soon as it fires." : "It is paused."}</Empty>}
     />
   );
 }

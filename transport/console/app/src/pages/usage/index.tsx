@@ -15,10 +15,9 @@ import { DAY_MS, days, periodText, shortCost, shortCount } from "../../lib/chart
 import { absoluteTime, costText, countText, durationText, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { choice, isDefault, readQuery, time, writeQuery, type Values } from "../../lib/query";
-import { onHint, type Hint } from "../../live/feed";
 import { agents } from "../../live/names";
 import { useResource, type Resource } from "../../live/resource";
-import { readStats, statsZone, type Stat } from "../../live/stats";
+import { readStats, statsZone, useEnded, type Stat } from "../../live/stats";
 import { hasPage } from "../run/parts";
 
 type UsageGroup = Schemas["UsageGroup"];
@@ -47,26 +46,6 @@ function rangeOf(f: Filters, now: number): Range {
 }
 
 const iso = (ms: number): string => new Date(ms).toISOString();
-
-/** useEnded reads again when runs end, approvals are decided or deliveries happen: at most every 1.5 s, these sums are dear. */
-function useEnded(...resources: Resource<never>[]): void {
-  useEffect(() => {
-    let timer = 0;
-    const concerns = (h: Hint): boolean =>
-      h.event === "approval.changed" || (h.event === "run.changed" && ["succeeded", "failed", "cancelled", "expired"].includes(String(h.data["status"]))) || (h.event === "resource.changed" && h.data["kind"] === "delivery");
-    const off = onHint((h) => {
-      if (timer || !concerns(h)) return;
-      timer = setTimeout(() => {
-        timer = 0;
-        for (const r of resources) r.touch();
-      }, 1500) as unknown as number;
-    });
-    return () => {
-      off();
-      clearTimeout(timer);
-    };
-  }, resources);
-}
 
 export default function Usage() {
   const f = readQuery(FILTERS, place.value.query);

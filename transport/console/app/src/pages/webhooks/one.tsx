@@ -8,6 +8,7 @@ import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
+import { Moment } from "../../controls/moment";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Duration, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
@@ -16,7 +17,7 @@ import { Heading } from "../../frame/heading";
 import { choice, href, leave, query, setQuery } from "../../frame/router";
 import { useList } from "../../live/list";
 import { useResource } from "../../live/resource";
-import { plural, shortId, statusText } from "../../lib/format";
+import { durationText, plural, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 
 export interface WebhookView {
@@ -101,10 +102,9 @@ export function OneWebhook({ id }: { id: string }) {
   };
   const recover = (e: Event): void => {
     e.preventDefault();
-    const at = new Date(since);
-    if (Number.isNaN(at.getTime())) return;
+    if (!since) return;
     void act.run(async (i) => {
-      const r = await i.send<{ deliveries: number }>("POST", path + "/recover", { since: at.toISOString() });
+      const r = await i.send<{ deliveries: number }>("POST", path + "/recover", { since });
       setAsking("");
       announce(`${plural(r.deliveries, "delivery", "deliveries")} sent again`);
       list.touch();
@@ -190,7 +190,7 @@ export function OneWebhook({ id }: { id: string }) {
         <Dialog title="Recover" onClose={() => setAsking("")}>
           <form onSubmit={recover}>
             <p>Deliveries that have failed since this time are sent again.</p>
-            <TextField label="Since" type="datetime-local" value={since} onInput={setSince} required />
+            <Moment label="Since" value={since} onChange={setSince} required />
             <Failed act={act} />
             <FormActions onClose={() => setAsking("")} action="Recover" disabled={act.busy} />
           </form>
@@ -241,33 +241,8 @@ function OneDelivery({ hook, id, onChanged }: { hook: string; id: string; onChan
         <>
           <p>
             <Status of={d.status} /> <bdi>{visible(d.type)}</bdi>
-            {d.next_attempt_at && (
-              <>
-                {" "}
-                · next attempt <Time at={d.next_attempt_at} />
-              </>
-            )}
           </p>
-          <ol class="attempts" aria-label="Attempts">
-            {d.attempt_log.map((a, i) => (
-              <li key={i}>
-                <Time at={a.at} /> · {a.http_status === null ? "no answer" : a.http_status}
-                {a.duration_ms !== null && (
-                  <>
-                    {" "}
-                    in <Duration ms={a.duration_ms} />
-                  </>
-                )}
-                {a.error && (
-                  <>
-                    {" "}
-                    · <Stranger text={a.error} line />
-                  </>
-                )}
-              </li>
-            ))}
-            {d.attempt_log.length === 0 && <li>None has ended yet.</li>}
-          </ol>
+          <Ladder d={d} />
           {d.event !== undefined && (
             <details>
               <summary>Body</summary>
@@ -280,5 +255,38 @@ function OneDelivery({ hook, id, onChanged }: { hook: string; id: string; onChan
         </>
       )}
     </section>
+  );
+}
+
+/** Ladder shows the attempts as rungs: when each was after the first one, what was answered, and when the next one is. */
+function Ladder({ d }: { d: Delivery }) {
+  const first = d.attempt_log[0];
+  return (
+    <div class="ladder">
+      <ol class="attempts" aria-label="Attempts">
+        {d.attempt_log.map((a, i) => {
+          const good = a.http_status !== null && a.http_status >= 200 && a.http_status < 300;
+          return (
+            <li key={i} class={good ? "rung good" : "rung bad"}>
+              <span class="rung-at">{i === 0 ? "first" : `+${durationText(Date.parse(a.at) - Date.parse(first!.at))}`}</span>
+              <strong>{a.http_status === null ? "no answer" : a.http_status}</strong>
+              {a.duration_ms !== null && (
+                <span class="dim">
+                  in <Duration ms={a.duration_ms} />
+                </span>
+              )}
+              <Time at={a.at} />
+              {a.error && <Stranger text={a.error} line />}
+            </li>
+          );
+        })}
+        {d.attempt_log.length === 0 && <li class="dim">None has ended yet.</li>}
+      </ol>
+      {d.next_attempt_at && (
+        <p class="rung ghost">
+          <span class="rung-at">{first ? `+${durationText(Date.parse(d.next_attempt_at) - Date.parse(first.at))}` : "first"}</span> next attempt <Time at={d.next_attempt_at} />
+        </p>
+      )}
+    </div>
   );
 }

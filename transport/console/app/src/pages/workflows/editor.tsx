@@ -3,15 +3,18 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { Failed, useAction } from "../../controls/action";
-import { Field } from "../../controls/form";
+import { Code, type CodeRef } from "../../controls/code";
 import { Copy } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { setQuery } from "../../frame/router";
 import { plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
-import { equal, INEXACT, inexact, parseJson, pathText, type Json } from "../../lib/json";
+import { equal, INEXACT, inexact, isObject, parseJson, pathText, type Json } from "../../lib/json";
+import { hint, type Hint, type Spot } from "../../lib/jsonhints";
+import { faultsOf, lineOf, placeIn } from "../../lib/jsontext";
 import { complaints, type Invalid } from "../../lib/schemaform";
-import { flowOf, lineOf, lint, placeOf, startWith, within } from "../../lib/workflow";
+import { flowOf, lint, startWith } from "../../lib/workflow";
+import { agents } from "../../live/names";
 import { LazyGraph } from "./lazy";
 import type { Version, WorkflowView } from "./workflow";
 
@@ -39,7 +42,7 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
   const text = draft ?? first;
   const setText = (t: string): void => onDraft(t === first ? null : t);
   const [later, setLater] = useState(text);
-  const box = useRef<HTMLTextAreaElement>(null);
+  const box = useRef<CodeRef>(null);
   const act = useAction();
   const [sent, setSent] = useState<string | null>(null);
   useEffect(() => {
@@ -77,51 +80,28 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
       setQuery({ version: String(r.version.version), compare: null, run: null, tab: "definition" }, false);
     });
   };
+  const faults = useMemo(() => faultsOf(text, problems, "definition"), [text, problems]);
   const go = (p: Invalid): void => {
-    const el = box.current;
-    if (!el) return;
-    const place = p.path === "" ? syntaxPlace(text, p.message) : placeOf(text, within(p.path));
-    el.focus();
-    if (!place) return;
-    el.setSelectionRange(place.from, place.to);
-    // The line is scrolled into the middle: all lines of a definition are short enough not to wrap much.
-    const line = Number.parseFloat(getComputedStyle(el).lineHeight) || 20;
-    el.scrollTop = Math.max(0, (lineOf(text, place.from) - 1) * line - el.clientHeight / 2);
-  };
-  // A new line begins where the one before does. Tab leaves the field, as everywhere.
-  const indent = (e: KeyboardEvent): void => {
-    if (e.key !== "Enter" || e.isComposing) return;
-    const el = e.currentTarget as HTMLTextAreaElement;
-    if (el.selectionStart !== el.selectionEnd) return;
-    const before = el.value.slice(0, el.selectionStart);
-    const blank = /(?:^|\n)([ \t]*)[^\n]*$/.exec(before)?.[1] ?? "";
-    if (!blank) return;
-    e.preventDefault();
-    el.setRangeText("\n" + blank, el.selectionStart, el.selectionEnd, "end");
-    setText(el.value);
+    const place = placeIn(text, p, "definition");
+    if (place) box.current?.select(place);
   };
   const touched = version === null || value === undefined || !equal(value, version.definition);
   return (
     <form onSubmit={save} class="editor">
       <div>
-        <Field label="Definition" {...(problems.length > 0 ? { error: plural(problems.length, "problem") } : {})} hint={admin ? "Nodes and edges as JSON. Saving makes a new version, a draft." : undefined}>
-          {(p) => (
-            <textarea
-              {...p}
-              ref={box}
-              rows={26}
-              class="mono"
-              wrap="off"
-              spellcheck={false}
-              readOnly={!admin || act.busy}
-              value={text}
-              onKeyDown={indent}
-              onInput={(e) => {
-                setText(e.currentTarget.value);
-              }}
-            />
-          )}
-        </Field>
+        <Code
+          label="Definition"
+          to={box}
+          rows={26}
+          value={text}
+          onInput={setText}
+          readOnly={!admin || act.busy}
+          faults={faults}
+          schema="Definition"
+          more={named}
+          {...(problems.length > 0 ? { error: plural(problems.length, "problem") } : {})}
+          hint={admin ? "Nodes and edges as JSON. Saving makes a new version, a draft." : undefined}
+        />
         <Failed act={act} hide={refused !== null} />
         <div class="actions">
           <Copy text={text} label="Copy definition" />
@@ -148,7 +128,7 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
             <h2 id="problems">{plural(problems.length, "problem")}</h2>
             <ul class="problems" aria-label="Problems">
               {problems.slice(0, 50).map((p, i) => {
-                const place = p.path === "" ? syntaxPlace(text, p.message) : placeOf(text, within(p.path));
+                const place = placeIn(text, p, "definition");
                 return (
                   <li key={i}>
                     <button type="button" class="link" onClick={() => go(p)}>
@@ -182,16 +162,19 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
   );
 }
 
+/** named offers what the schema does not know: the ids of nodes for the ends of edges, and agents by their names. */
+function named(spot: Spot, value: Json | undefined): Hint[] {
+  const [list, , key] = spot.path;
+  if (spot.what !== "value" || spot.path.length !== 3) return [];
+  if (list === "edges" && (key === "from" || key === "to")) return flowOf(value).nodes.map((n) => hint(n.id, n.id, n.type));
+  if (list === "nodes" && key === "agent_id") return (agents.all.value ?? []).map((a) => hint(a.id, a.name, "agent"));
+  const on = list === "edges" && key === "when" && isObject(value) && Array.isArray(value["edges"]) ? value["edges"][spot.path[1] as number] : undefined;
+  const from = isObject(on) ? flowOf(value).nodes.find((n) => n.id === on["from"]) : undefined;
+  return from?.type === "condition" ? ["true", "false"].map((v) => hint(v, v, "result of " + from.id)) : [];
+}
+
 /** indexOf returns where a node stands in the list of a definition. */
 function indexOf(definition: Json, id: string): number {
   const nodes = (definition as { nodes?: Json } | null)?.nodes;
   return Array.isArray(nodes) ? nodes.findIndex((n) => (n as { id?: Json } | null)?.id === id) : -1;
-}
-
-/** syntaxPlace reads where a text stops being JSON from what the browser says about it. */
-function syntaxPlace(text: string, message: string): { from: number; to: number } | null {
-  const at = /position (\d+)/.exec(message);
-  if (!at) return /end of JSON/.test(message) ? { from: text.length, to: text.length } : null;
-  const from = Math.min(Number(at[1]), text.length);
-  return { from, to: Math.min(text.length, from + 1) };
 }

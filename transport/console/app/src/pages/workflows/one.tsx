@@ -191,6 +191,7 @@ function Loaded({ w, shown, latest, pinned, act, asking, setAsking, changed }: L
             read={(cursor, s) => get<{ versions: Version[]; next_cursor: string | null }>("/v1/workflows/" + w.id, { limit: 20, cursor }, s).then((x) => ({ items: x.versions, next_cursor: x.next_cursor }))}
             columns={[{ head: "Nodes", cell: (v) => String(flowOf(v.definition).nodes.length), num: true }]}
             none="The first draft is saved from the tab Definition."
+            first="definition"
           />
         )
         ) : tab === "runs" ? (
@@ -443,7 +444,11 @@ function Runs({ w }: { w: WorkflowView }) {
         { head: "Started", cell: (r) => <Time at={r.started_at ?? r.created_at} inside /> },
         { head: "Duration", cell: (r) => <RunTime run={r} />, num: true },
       ]}
-      empty={<Empty title="No runs yet">A run appears here as soon as the workflow is started. Its link shows it on the graph.</Empty>}
+      empty={
+        <Empty title="No runs yet" action={<a href={href("workflows/" + w.id)}>Graph</a>}>
+          A run appears here as soon as the workflow is started. Its link shows it on the graph.
+        </Empty>
+      }
     />
   );
 }

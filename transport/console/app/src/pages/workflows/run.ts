@@ -7,31 +7,11 @@ import type { Problem } from "../../client/problem";
 import type { Approval, Page } from "../../client/types";
 import { announce } from "../../frame/announce";
 import { statusText } from "../../lib/format";
-import { childrenOf, isEnded, mergeSteps, newer, type Run, type Step } from "../../lib/run";
+import { childrenOf, isEnded, type Run, type Step } from "../../lib/run";
 import { nodeFrame, statesOf, type FlowNode, type NodeFrames, type NodeState } from "../../lib/workflow";
 import { useResource } from "../../live/resource";
+import { readRun, type Whole } from "../run/read";
 import { useRunStream } from "../run/stream";
-
-interface Whole {
-  run: Run;
-  steps: Step[];
-}
-
-/** Pages of steps: a workflow has at most 200 nodes, and each is one step. */
-const PAGES = 10;
-
-async function read(id: string, signal: AbortSignal, known: Whole | null): Promise<Whole> {
-  let run: Run | undefined;
-  let steps: Step[] = [];
-  let cursor: string | null = null;
-  for (let n = 0; n < PAGES; n++) {
-    const page: { run: Run; steps: Step[]; next_cursor?: string | null } = await get(`/v1/runs/${id}`, { view: "summary", cursor }, signal);
-    run ??= page.run;
-    steps = steps.concat(page.steps);
-    if (!(cursor = page.next_cursor ?? null)) break;
-  }
-  return { run: newer(known?.run, run!), steps: mergeSteps(known?.steps ?? [], steps) };
-}
 
 export interface OnRun {
   run: Run;
@@ -50,7 +30,7 @@ export function useOnRun(id: string, nodes: readonly FlowNode[]): { on: OnRun | 
   if (known.current && known.current.run.id !== id) known.current = null;
   const r = useResource<Whole | null>(
     "run " + id,
-    async (signal) => (id ? (known.current = await read(id, signal, known.current)) : null),
+    async (signal) => (id ? (known.current = await readRun(id, signal, known.current)) : null),
     (h) => h.event === "run.changed" && h.data["id"] === id,
   );
   const whole = r.data.value ?? null;
