@@ -580,11 +580,11 @@ func (p *tab) byRole(role, name string) playwright.Locator {
 func (p *tab) button(name string) playwright.Locator { return p.byRole("button", name) }
 func (p *tab) box(name string) playwright.Locator    { return p.byRole("textbox", name) }
 
-// written returns the text of an editor, whose lines are all in view.
+// written returns the text of an editor, also what of it is not drawn.
 func written(t *testing.T, editor playwright.Locator) string {
 	t.Helper()
 	visible(t, editor)
-	text, err := editor.Evaluate(`e => [...e.querySelectorAll(".cm-line")].map((l) => l.textContent).join("\n")`, nil)
+	text, err := editor.Evaluate(`e => e.cmTile.view.state.doc.toString()`, nil)
 	must(t, err)
 	return text.(string)
 }

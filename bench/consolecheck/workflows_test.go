@@ -86,10 +86,10 @@ func TestAWorkflowFromTheConsole(t *testing.T) {
 	must(t, p.byRole("tab", "Table").Click())
 	contains(t, p.byRole("table", "Nodes"), "Send this?")
 	must(t, p.byRole("tab", "Definition").Click())
-	contains(t, box, `"risk": "high"`)
+	until(t, "it holds what was typed", func() bool { return strings.Contains(written(t, box), `"risk": "high"`) })
 	must(t, p.button("Save draft").Click())
 	hasURL(t, p, `version=2`)
-	contains(t, box, `"risk": "high"`)
+	until(t, "it holds what was typed", func() bool { return strings.Contains(written(t, box), `"risk": "high"`) })
 
 	must(t, p.button("Publish").Click())
 	must(t, p.GetByRole("alertdialog").GetByRole("button", named0("Publish")).Click())

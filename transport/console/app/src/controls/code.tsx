@@ -55,7 +55,7 @@ export function Code(p: Props) {
   const id = useId();
   const now = useRef(p);
   now.current = p;
-  const named = useRef<Json | undefined>(undefined);
+  const named = useRef<Promise<Json | undefined>>(Promise.resolve(undefined));
 
   useEffect(() => {
     if (open) return;
@@ -74,18 +74,7 @@ export function Code(p: Props) {
 
   // Completion is a help: without the schema there is none.
   useEffect(() => {
-    named.current = undefined;
-    if (typeof p.schema !== "string" || readOnly) return;
-    let here = true;
-    schemaOf(p.schema).then(
-      (s) => {
-        if (here) named.current = s;
-      },
-      () => undefined,
-    );
-    return () => {
-      here = false;
-    };
+    if (typeof p.schema === "string" && !readOnly) named.current = schemaOf(p.schema).catch(() => undefined);
   }, [p.schema, readOnly]);
 
   const tab = !inDialog && !readOnly;
@@ -103,11 +92,11 @@ export function Code(p: Props) {
       rows,
       tab,
       onInput: (t) => now.current.onInput(t),
-      hints: (text, pos) => {
+      hints: async (text, pos) => {
         const { schema, more } = now.current;
         const { value, spot } = readJson(text, pos);
         if (!spot) return null;
-        const known = typeof schema === "string" ? named.current : schema;
+        const known = typeof schema === "string" ? await named.current : schema;
         return { from: spot.from, to: spot.to, hints: [...(more?.(spot, value) ?? []), ...(known === undefined ? [] : hintsAt(known, value, spot))] };
       },
     });

@@ -11,7 +11,7 @@ import { Compartment, EditorState } from "@codemirror/state";
 import { EditorView, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { hiddenName, HIDDEN_CHARS } from "../lib/hostile";
-import type { Hint } from "../lib/jsonhints";
+import { readJson, type Hint } from "../lib/jsonhints";
 import type { Fault, Place } from "../lib/jsontext";
 
 export interface Look {
@@ -30,7 +30,7 @@ export interface Options extends Look {
   /** Tab indents, and leaves after Esc. Without it Tab always leaves. */
   tab: boolean;
   /** What may be written at a place, and what it replaces. */
-  hints: (text: string, pos: number) => (Place & { hints: readonly Hint[] }) | null;
+  hints: (text: string, pos: number) => Promise<(Place & { hints: readonly Hint[] }) | null>;
 }
 
 export interface Editor {
@@ -108,30 +108,34 @@ export function openEditor(host: HTMLElement, o: Options): Editor {
         ...(l.about ? { "aria-describedby": "about" } : {}),
         ...(l.invalid ? { "aria-invalid": "true" } : {}),
         ...(l.readOnly ? { "aria-readonly": "true" } : {}),
+        // Checkers of accessibility look for it on what scrolls.
+        tabindex: "0",
         spellcheck: "false",
         autocapitalize: "off",
       }),
       EditorView.editorAttributes.of({ class: (l.invalid ? "cm-invalid " : "") + (l.readOnly ? "cm-readonly" : "") }),
     ];
   };
-  const offer = (c: CompletionContext): CompletionResult | null => {
+  const offer = async (c: CompletionContext): Promise<CompletionResult | null> => {
     if (c.state.readOnly || c.state.doc.length > 1 << 20) return null;
-    const found = o.hints(c.state.doc.toString(), c.pos);
+    const found = await o.hints(c.state.doc.toString(), c.pos);
     // Without being asked it only helps with what is being typed.
     if (!found || found.hints.length === 0 || (!c.explicit && found.from === found.to)) return null;
     const quote = c.state.sliceDoc(found.from, found.from + 1) === '"';
     return {
-      from: found.from + (quote ? 1 : 0),
-      to: found.to,
+      // What is typed so far chooses among the names, without its quote.
+      from: Math.min(c.pos, found.from + (quote ? 1 : 0)),
       options: found.hints.map(
         (h): Completion => ({
           label: h.label,
           detail: h.detail,
           ...(h.info ? { info: h.info } : {}),
           boost: h.first ? 1 : 0,
-          apply: (view, _, from, to) => {
-            const start = from - (quote ? 1 : 0);
-            view.dispatch({ changes: { from: start, to, insert: h.insert }, selection: { anchor: start + h.cursor }, userEvent: "input.complete", scrollIntoView: true });
+          apply: (view) => {
+            // The whole token is replaced, also what of it stands behind the cursor.
+            const head = view.state.selection.main.head;
+            const { from, to } = readJson(view.state.doc.toString(), head).spot ?? { from: head, to: head };
+            view.dispatch({ changes: { from, to, insert: h.insert }, selection: { anchor: from + h.cursor }, userEvent: "input.complete", scrollIntoView: true });
             // Behind the name of a field its value can be chosen at once.
             if (h.cursor < h.insert.length) setTimeout(() => startCompletion(view));
           },
@@ -195,7 +199,7 @@ export function openEditor(host: HTMLElement, o: Options): Editor {
           ...defaultKeymap,
         ]),
         EditorView.updateListener.of((u) => {
-          if (o.tab && (u.docChanged || (u.focusChanged && u.view.hasFocus))) u.view.setTabFocusMode(false);
+          if (o.tab && (u.docChanged || (u.focusChanged && !u.view.hasFocus))) u.view.setTabFocusMode(false);
           if (!u.docChanged) return;
           last = u.state.doc.toString();
           if (!u.transactions.some((t) => t.isUserEvent("outside"))) o.onInput(last);
