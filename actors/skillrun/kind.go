@@ -233,6 +233,10 @@ func (k *kind) rows(a cluster.Address, prev durable.Loaded[State], d durable.Dec
 			}
 			c.Rows = append(c.Rows, u)
 			moved = true
+		case Answered:
+			answered := *s
+			answered.Status, answered.Code = skill.StatusCommitted, ""
+			c.Audit = append(c.Audit, k.audit(&answered, "browser_skill.run.committed", now))
 		case TimerDone:
 			c.TimersDone = append(c.TimersDone, timer(s.ID))
 		}
@@ -269,8 +273,6 @@ func verb(prev, next *State) string {
 	switch {
 	case next.Phase == skill.Waiting:
 		return "prepared"
-	case next.Phase == skill.Committed:
-		return "committed"
 	case next.Phase == skill.Compensating:
 		return "failed"
 	case next.Phase != skill.Ended || prev.Phase == skill.Compensating: // it was audited with the failed check

@@ -248,6 +248,9 @@ func (c *change) reported(in skill.RunPhase, r *skill.Report) {
 	if !c.happens(r.Event, r.Fault) { // an event that this part cannot have
 		c.happens(skill.Lost, nil)
 	}
+	if in == skill.Committing && c.s.Phase == skill.Committed {
+		c.fact(Answered{})
+	}
 }
 
 // record adds what a part did to what the run shows.

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"agentsvc/actors/durable"
+	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
@@ -142,6 +144,42 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("it went on: %+v", after)
 			}
 		})
+	}
+}
+
+// A commit that the site answered is audited once, whether its own message arrived or was lost; one that was not
+// answered is not.
+func TestAnAnsweredCommitIsAuditedOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		told []any
+		want string
+	}{
+		"its message arrived":          {[]any{Clicked{clicked}, Committed{clicked, verified}}, "committed succeeded"},
+		"its message was lost":         {[]any{Committed{clicked, verified}}, "committed succeeded"},
+		"and a check failed":           {[]any{Committed{clicked, unchecked}}, "committed failed"},
+		"and the browser ended":        {[]any{Committed{clicked, nil}}, "committed failed"},
+		"it was not answered":          {[]any{Committed{&skill.Report{Event: skill.Lost}, nil}}, "failed"},
+		"it left the hosts":            {[]any{Committed{&skill.Report{Event: skill.LeftScope}, nil}}, "failed"},
+		"its message arrived, a crash": {[]any{Clicked{clicked}, durable.Activated{}}, "committed failed"},
+	} {
+		s, got := tell(t, State{}, yes, begun(atCommit), landed, approve, ready), []string{}
+		for _, m := range c.told {
+			d, err := Machine{}.Decide(s, m, now)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			for _, a := range (&kind{}).rows(cluster.Address{}, durable.Loaded[State]{State: s}, d, nil, id.OpID{}, now).Audit {
+				got = append(got, strings.TrimPrefix(a.Action, "browser_skill.run."))
+				if a.Action == "browser_skill.run.committed" && !strings.Contains(string(a.Detail), `"status":"committed"`) {
+					t.Errorf("%s: %s", name, a.Detail)
+				}
+			}
+			s = d.Next
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: audited %q, want %q", name, got, c.want)
+		}
 	}
 }
 

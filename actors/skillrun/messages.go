@@ -60,6 +60,8 @@ type (
 	Began struct{}
 	// Moved is a run whose phase, status or record changed.
 	Moved struct{}
+	// Answered is a commit that the site answered. It is audited, also where the run ends in the same decision.
+	Answered struct{}
 	// Claimed is a row that this activation owns now.
 	Claimed struct{}
 	// TimerDone is the timer look, which has nothing more to do.
