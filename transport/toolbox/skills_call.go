@@ -443,7 +443,7 @@ type told struct {
 	URL          string            `json:"url,omitempty"`
 	Values       map[string]string `json:"values,omitempty"`
 	Screenshot   string            `json:"screenshot_key,omitempty"`
-	Verification []toldCheck       `json:"verification,omitempty"`
+	Verification []toldCheck       `json:"verification,omitzero"`
 	Compensation *toldCompensation `json:"compensation,omitempty"`
 	Result       json.RawMessage   `json:"result,omitempty"`
 	Steps        []toldStep        `json:"steps,omitempty"`
@@ -509,7 +509,15 @@ func skillOutcome(run id.SkillRunID, r *store.SkillRun, name string, duplicate b
 		for _, s := range steps {
 			t.Steps = append(t.Steps, toldStep{s.ID, s.Kind, s.Status})
 		}
-		if op == string(skill.OpDryRun) && page != nil {
+		switch {
+		case op != string(skill.OpDryRun): // these are there, also where nothing was checked or read
+			if t.Verification == nil {
+				t.Verification = []toldCheck{}
+			}
+			if len(t.Result) == 0 {
+				t.Result = json.RawMessage("null")
+			}
+		case page != nil:
 			t.Values, t.Screenshot = page.Values, page.Shot
 		}
 	case r.Status == skill.Rejected:

@@ -80,7 +80,7 @@ func TestWhatTheModelHearsOfARun(t *testing.T) {
 		isError   bool
 		has, not  []string
 	}{
-		{"success", ended(skill.Succeeded, ""), false, false, []string{`"ok":true`, `"committed":true`, `"cite":"browser_skill:book#` + run.String() + `"`}, []string{"duplicate", "label"}},
+		{"success", ended(skill.Succeeded, ""), false, false, []string{`"ok":true`, `"run_id":"` + run.String() + `"`, `"status":"succeeded"`, `"committed":true`, `"verification":[]`, `"result":null`, `"steps":[{"id":"send","kind":"click","status":"ok"}]`, `"cite":"browser_skill:book#` + run.String() + `"`}, []string{"duplicate", "label"}},
 		{"the same call again", ended(skill.Succeeded, ""), true, false, []string{`"duplicate":true`}, nil},
 		{"unknown outcome", lost, false, true, []string{`"error":"unknown_outcome"`, "The connection was cut."}, []string{"committed"}},
 		{"committed, a check failed", verified, false, true, []string{`"error":"verification_failed"`, `"committed":true`, `"screenshot_key":"k/send.jpg"`, `"compensation":{"ran":false}`, "Thank you"}, []string{"secret text"}},
