@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -51,7 +52,8 @@ type Config struct {
 
 	Log zerolog.Logger
 
-	anyCertificate bool // for tests
+	anyCertificate bool           // for tests
+	roots          *x509.CertPool // of the proxies, for tests; nil: the machine's
 }
 
 // Browser performs jobs. It is safe for concurrent use.

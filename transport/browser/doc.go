@@ -31,9 +31,10 @@
 // Lost, and nothing else of the session is sent. A session that ends closes its page before its
 // connections.
 //
-// A Chromium elsewhere accepts no such certificate, and one of a site may be bad or the site may
-// speak HTTP/2 alone: then the tunnel stays, and one that is cut before it was answered is held
-// open without an answer. What a page's own script sends twice, or a site asks for again by a
+// A Chromium elsewhere is told to accept any certificate for that page; from then on the proxy alone
+// judges those of sites. A certificate of a site may be bad or the site may speak HTTP/2 alone: then
+// the tunnel stays, and one that is cut before it was answered is held open without an answer. A
+// Chromium that judges no more sends such a site nothing; if it is one of the skill's, it goes on judging. What a page's own script sends twice, or a site asks for again by a
 // redirect, is theirs.
 //
 // # Limits

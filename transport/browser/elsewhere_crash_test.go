@@ -5,6 +5,8 @@ package browser
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +20,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -159,6 +162,100 @@ func TestAChromiumElsewhere(t *testing.T) {
 	defer s.Close()
 	if r := s.Commit(context.Background()); r.Event != skill.Clicked || w.Effects("1001") != 2 {
 		t.Fatal(show(t, r))
+	}
+}
+
+// certified are sites with a key of their own, whose certificates a Chromium elsewhere accepts and a Browser
+// checks.
+type certified struct {
+	key   *identity
+	of    map[string]tls.Certificate // by address
+	roots *x509.CertPool
+}
+
+func newCertified(t testing.TB) *certified {
+	t.Helper()
+	key, err := newIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &certified{key, map[string]tls.Certificate{}, x509.NewCertPool()}
+	for _, host := range []string{"127.0.0.1", "127.0.0.2"} {
+		made, err := key.certificate(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(made.Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.of[host] = *made
+		c.roots.AddCert(leaf)
+	}
+	return c
+}
+
+func (c *certified) serve(h http.Handler) *httptest.Server {
+	s := listen(httptest.NewUnstartedServer(h))
+	host, _, _ := net.SplitHostPort(s.Listener.Addr().String())
+	s.TLS, s.Config.ErrorLog = &tls.Config{Certificates: []tls.Certificate{c.of[host]}}, silent
+	s.StartTLS()
+	return s
+}
+
+// elsewhere returns a Browser that performs in a Chromium elsewhere, which takes the sites' certificates.
+func (c *certified) elsewhere(t testing.TB) *Browser {
+	t.Helper()
+	cfg := config(t)
+	cfg.CDP, cfg.ProxyListen, cfg.roots = startRemote(t, 0, "--ignore-certificate-errors-spki-list="+c.key.pin).url(), "127.0.0.1", c.roots
+	cfg.JobTimeout, cfg.Pages, cfg.TenantPages, cfg.Queue = time.Minute, 4, 4, 200
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	return b
+}
+
+// Over https a Chromium elsewhere sends nothing twice either: what the site answers, in whichever way a page
+// commits, frames of other sites and workers included.
+func TestAChromiumElsewhereSendsNothingTwice(t *testing.T) {
+	t.Parallel()
+	c := newCertified(t)
+	b := c.elsewhere(t)
+	sites := map[string]func(http.Handler) *httptest.Server{"https": c.serve}
+	nothingIsSentTwice(t, b, sites)
+	everyWayToCommit(t, b, sites)
+}
+
+// From the commit on, the proxy alone judges the certificates of sites for a Chromium elsewhere. A page that then
+// calls a site with a bad one sends it nothing. If the skill's own site does not check, the tunnels stay: Chromium judges.
+func TestAChromiumElsewhereTrustsNoOtherSite(t *testing.T) {
+	t.Parallel()
+	c := newCertified(t)
+	b := c.elsewhere(t)
+	fine := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "done") }
+	for _, checks := range []bool{true, false} {
+		bad := newShop(t, b, https, "a form", fine)
+		s := newShop(t, b, c.serve, "a script", fine)
+		p := s.before(t).(*session)
+		if !checks {
+			p.proxy.roots = x509.NewCertPool()
+		}
+		if r := p.Commit(context.Background()); r.Event != skill.Clicked || s.posts.Load() != 1 || p.proxy.judges != checks {
+			t.Fatalf("checks %v: %d posts, the proxy judges %v, %s", checks, s.posts.Load(), p.proxy.judges, show(t, r))
+		}
+		said, err := p.page.Evaluate(`async url => {
+  const said = [];
+  for (const of of [url + '/act', location.origin + '/ping']) {
+    try { said.push((await fetch(of, { method: of.endsWith('act') ? 'POST' : 'GET', mode: 'no-cors', body: of.endsWith('act') ? 'x=1' : undefined })).type) } catch { said.push('refused') }
+  }
+  return said.join(' ');
+}`, bad.url)
+		if err != nil || said != "refused basic" || bad.posts.Load() != 0 {
+			t.Errorf("checks %v: %v %v, %d posts", checks, said, err, bad.posts.Load())
+		}
+		p.Close()
 	}
 }
 

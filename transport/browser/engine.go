@@ -35,7 +35,7 @@ const launchTimeout = 30 * time.Second
 // next job starts another.
 type engine struct {
 	home     *home
-	identity *identity // what Chromium accepts from its proxies as any site; nil: it is elsewhere
+	identity *identity // of its proxies: a Chromium of our own accepts it as any site
 	browser  playwright.Browser
 	dead     chan struct{} // closed when it ends
 	gone     chan struct{} // closed when no process of it is left
@@ -141,11 +141,9 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 		return nil, fmt.Errorf("prepare the directory of a browser: %w", err)
 	}
 	e := &engine{home: h, dead: make(chan struct{}), gone: make(chan struct{})}
-	if chromium != "" {
-		if e.identity, err = newIdentity(); err != nil {
-			h.remove()
-			return nil, fmt.Errorf("make the key of a browser's proxies: %w", err)
-		}
+	if e.identity, err = newIdentity(); err != nil {
+		h.remove()
+		return nil, fmt.Errorf("make the key of a browser's proxies: %w", err)
 	}
 	started := make(chan error, 1)
 	go func() {

@@ -103,7 +103,7 @@ func cutTunnel(t *testing.T, cut func(net.Conn)) {
 	}
 	posts.Store(0)
 	get()
-	p.fresh(t.Context(), nil)
+	p.fresh(t.Context(), nil, nil)
 	get() // a page's own request makes a kept connection again, after the old ones were closed
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -313,6 +313,30 @@ func TestNumbersOfPages(t *testing.T) {
 			t.Errorf("%q: %v, not %v", text, got, want)
 		}
 	}
+}
+
+// BenchmarkContextReady reports the median time until a session of a warm browser has its page.
+func BenchmarkContextReady(b *testing.B) {
+	br, w := shared.get(b), newWorld(b)
+	j := w.job(b, page("/lab/plain", false), `{}`)
+	open := func() time.Duration {
+		begun := time.Now()
+		s, err := br.open(b.Context(), j)
+		if err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(begun)
+		s.Close()
+		return took
+	}
+	open() // the browser is started
+	var took []time.Duration
+	for b.Loop() {
+		took = append(took, open())
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2])/float64(time.Millisecond), "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100])/float64(time.Millisecond), "p99-ms")
 }
 
 // BenchmarkOverPlain performs the same steps by the executor and by a plain script in turn, and reports the medians of

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"image/jpeg"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -260,16 +261,77 @@ func TestSecretsAreInNoReport(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, jpeg := range w.shots {
+	for name, picture := range w.shots {
 		if name == "user" || name == "pass" {
 			t.Fatal("a picture was taken with a password field on the page: " + name)
 		}
-		if !bytes.HasPrefix(jpeg, []byte{0xff, 0xd8}) {
+		if !bytes.HasPrefix(picture, []byte{0xff, 0xd8}) {
 			t.Fatal(name)
 		}
 	}
 	if fmt.Sprint(w.opened) != "[user password]" {
 		t.Fatal(w.opened)
+	}
+}
+
+// In the pictures of a run, the field that a secret was typed into is painted over, the text that shows it, and frames,
+// which may.
+func TestSecretsArePaintedOver(t *testing.T) {
+	t.Parallel()
+	b := quickly(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, `<!doctype html><style>* { position: absolute; left: 0; width: 400px; margin: 0; border: 0 }</style>
+<input id=code style="top: 0; height: 40px" oninput="document.getElementById('echo').textContent = 'It is ' + this.value">
+<p id=echo style="top: 100px; height: 40px"></p><iframe style="top: 200px; height: 40px" srcdoc=""></iframe><p style="top: 300px; height: 40px">Nothing</p>`)
+	}))
+	t.Cleanup(server.Close)
+	w := &world{url: server.URL, host: strings.TrimPrefix(server.URL, "http://"), shots: map[string][]byte{}}
+	r, err := b.Read(context.Background(), w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"auth":{"kind":"credentials","secret_refs":["user"]},"steps":[
+		{"id":"code","phase":"auth","kind":"type","target":{"selector":"#code"},"value":null,"secret":true,"secret_ref":"user"},
+		{"id":"look","kind":"wait","target":{"selector":"#echo"},"value":""}]}`, `{}`))
+	if err != nil || r.Event != skill.Verified || len(w.shots) != 3 {
+		t.Fatal(err, show(t, r), len(w.shots))
+	}
+	for name, picture := range w.shots {
+		img, err := jpeg.Decode(bytes.NewReader(picture))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for what, y := range map[string]int{"the field": 20, "the text": 120, "the frame": 220, "": 320} {
+			r, g, b, _ := img.At(390, y).RGBA()
+			if dark := r>>8 < 0x50 && g>>8 < 0x50 && b>>8 < 0x50; dark != (what != "") {
+				t.Errorf("%s: %s is painted over: %v", name, what, dark)
+			}
+		}
+	}
+}
+
+// No picture is taken while a frame has a password field, also one of another site, into which the page cannot look.
+func TestNoPictureOfAPasswordInAFrame(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	for kind, want := range map[string]bool{"password": false, "text": true} {
+		other := listen(httptest.NewUnstartedServer(onOtherAddress{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, "<input type="+kind+">")
+		})}))
+		other.Start()
+		t.Cleanup(other.Close)
+		s, err := b.open(context.Background(), w.job(t, page("/lab/plain", false), `{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		if err := s.goTo(t.Context(), w.url+"/lab/frame?to="+other.URL); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.page.WaitForLoadState(); err != nil { // with its frames
+			t.Fatal(err)
+		}
+		if got := s.shot(t.Context(), kind) != ""; got != want {
+			t.Errorf("a frame with a field of type %s: a picture was taken: %v", kind, got)
+		}
 	}
 }
 

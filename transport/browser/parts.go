@@ -276,17 +276,12 @@ func (s *session) readBack(ctx context.Context, steps []skill.Step) error {
 			continue
 		}
 		for _, sel := range st.Target.Tries() {
-			el := s.page.Locator("css=" + sel).First()
 			found := false
 			limit, cancel := context.WithTimeout(ctx, s.step)
 			err := s.do(limit, func() error {
-				n, err := el.Count()
-				if err != nil || n == 0 {
-					return err
-				}
-				v, err := s.valueOf(el, want, ms(time.Second))
-				if err == nil {
-					found, s.read[st.Param] = true, v
+				v, err := s.page.Locator("css="+sel).EvaluateAll(holdsFirst, want)
+				if text, ok := v.(string); ok && err == nil {
+					found, s.read[st.Param] = true, text
 				}
 				return err
 			})
@@ -321,6 +316,7 @@ func (s *session) look(ctx context.Context, shot string) (skill.Page, error) {
 		f := failed(skill.CodeStepFailed, "The page does not answer.")
 		return p, f
 	}
+	s.seen = unseen // it was long ago
 	p.Shot = s.shot(ctx, shot)
 	return p, s.trouble()
 }
@@ -335,27 +331,38 @@ func (s *session) Commit(ctx context.Context) *skill.Report {
 		if err := s.trouble(); err != nil {
 			return err
 		}
-		s.proxy.fresh(ctx, s.e.identity)
+		s.fresh(ctx)
 		s.mu.Lock()
 		s.confirm, s.failed = true, false
 		clear(s.inFlight)
 		s.mu.Unlock()
 		out, err := s.perform(ctx, commit)
-		if err == nil {
-			err = s.answered(ctx)
+		// What the page sends while its picture is taken belongs to the commit, and is waited for too.
+		shots := s.shots
+		for more, again := err == nil, 0; more && err == nil && again < 3; again++ {
+			if err = s.answered(ctx); err == nil {
+				began := s.requests()
+				s.shots = shots // the same picture anew
+				out.Shot = s.shot(ctx, commit.ID)
+				more = s.requests() != began
+			}
 		}
 		s.mu.Lock()
 		s.confirm = false
 		s.mu.Unlock()
+		if out.Note == "" {
+			out.Note = s.takeNotes()
+		}
 		if err != nil {
 			out.Status = skill.StepFailed
+			if s.trouble() == nil && out.Shot == "" {
+				s.seen = unseen
+				out.Shot = s.shot(ctx, commit.ID)
+			}
 			r.Steps = append(r.Steps, out)
 			return err
 		}
 		s.proxy.answered()
-		if out.Shot = s.shot(ctx, commit.ID); out.Note == "" {
-			out.Note = s.takeNotes()
-		}
 		r.Steps = append(r.Steps, out)
 		r.Event = skill.Clicked
 		return s.trouble()
@@ -478,6 +485,12 @@ func (s *session) check(ctx context.Context, r *skill.Report) (bool, error) {
 	return all, nil
 }
 
+// shown returns what the first of some elements shows; null: there is none.
+const shown = `all => {
+  const e = all[0];
+  return e ? String('value' in e && e.localName !== 'li' && e.localName !== 'button' ? e.value : e.innerText).slice(0, 10000) : null;
+}`
+
 // actual reads what a check is about. Text is compared with spaces as one sees them.
 func (s *session) actual(ctx context.Context, c *skill.Check) (actual string, ok bool, err error) {
 	switch c.Kind {
@@ -495,15 +508,10 @@ func (s *session) actual(ctx context.Context, c *skill.Check) (actual string, ok
 		}
 		return text, false, err
 	}
-	el := s.page.Locator("css=" + c.Selector).Filter(playwright.LocatorFilterOptions{Visible: playwright.Bool(true)}).First()
 	found := false
 	err = s.do(ctx, func() error {
-		n, err := el.Count()
-		if found = n > 0; err != nil || !found || c.Kind == skill.ElementPresent {
-			return err
-		}
-		v, err := el.Evaluate("e => String('value' in e && e.localName !== 'li' && e.localName !== 'button' ? e.value : e.innerText).slice(0, 10000)", nil, playwright.LocatorEvaluateOptions{Timeout: ms(time.Second)})
-		actual, _ = v.(string)
+		v, err := s.page.Locator("css=" + c.Selector).Filter(playwright.LocatorFilterOptions{Visible: playwright.Bool(true)}).EvaluateAll(shown)
+		actual, found = v.(string)
 		return err
 	})
 	switch {
@@ -517,6 +525,12 @@ func (s *session) actual(ctx context.Context, c *skill.Check) (actual string, ok
 }
 
 func spaced(s string) string { return strings.Join(strings.Fields(skill.Clean(s)), " ") }
+
+// attribute returns what a result field shows of the first of some elements; null: nothing.
+const attribute = `(all, attr) => {
+  const e = all[0], v = !e ? null : attr === 'href' ? e.href : attr === 'value' ? e.value : e.innerText;
+  return v === undefined || v === null ? null : String(v).slice(0, 20000);
+}`
 
 // results reads the result fields: null for one that is not on the page or no number.
 func (s *session) results(ctx context.Context, r *skill.Report) error {
@@ -532,15 +546,7 @@ func (s *session) results(ctx context.Context, r *skill.Report) error {
 			limit, cancel := context.WithTimeout(ctx, s.step)
 			text, found := "", false
 			err := s.do(limit, func() error {
-				el := s.page.Locator("css=" + sel).First()
-				n, err := el.Count()
-				if err != nil || n == 0 {
-					return err
-				}
-				v, err := el.Evaluate(`(e, attr) => {
-  const v = attr === 'href' ? e.href : attr === 'value' ? e.value : e.innerText;
-  return v === undefined || v === null ? null : String(v).slice(0, 20000);
-}`, string(f.Attr), playwright.LocatorEvaluateOptions{Timeout: ms(time.Second)})
+				v, err := s.page.Locator("css="+sel).EvaluateAll(attribute, string(f.Attr))
 				text, found = v.(string)
 				return err
 			})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -25,6 +27,7 @@ const (
 	maxTunnels = 96        // requests and tunnels at a time
 	maxTraffic = 512 << 20 // bytes that a session receives
 	maxHeader  = 256 << 10 // bytes of a head
+	maxHosts   = 256       // that a session remembers
 	dialWait   = 5 * time.Second
 	headerWait = 60 * time.Second
 )
@@ -40,17 +43,21 @@ type proxy struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 
-	anyCertificate bool // for tests
+	anyCertificate bool           // for tests
+	roots          *x509.CertPool // for tests; nil: the machine's
 
 	mu       sync.Mutex // guards what is below
 	tunnels  map[*tunnel]struct{}
 	received int64
-	identity *identity     // not nil: Chromium accepts it, and https is read
-	begun    bool          // the commit has begun: from then on nothing is passed on that could be sent twice
-	watch    bool          // it is under way
-	frozen   bool          // nothing else is sent: a request of the commit was lost, or the session ends
-	cut      chan struct{} // closed when a request of the commit was lost
-	refused  string        // the last host that the guard refused
+	hosts    map[string]bool             // with their ports: to which tunnels were asked for
+	made     map[string]*tls.Certificate // of the identity, by host
+	identity *identity                   // not nil: Chromium accepts it, and https is read
+	judges   bool                        // Chromium judges no certificate any more: to a site that cannot be read, nothing is sent
+	begun    bool                        // the commit has begun: from then on nothing is passed on that could be sent twice
+	watch    bool                        // it is under way
+	frozen   bool                        // nothing else is sent: a request of the commit was lost, or the session ends
+	cut      chan struct{}               // closed when a request of the commit was lost
+	refused  string                      // the last host that the guard refused
 }
 
 // ports are the listeners of all proxies of this process, which no proxy reaches.
@@ -71,7 +78,7 @@ func newProxy(guard *egress.Guard, listen string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{guard: guard, ln: ln, password: password, places: make(chan struct{}, maxTunnels), tunnels: map[*tunnel]struct{}{}, cut: make(chan struct{})}
+	p := &proxy{guard: guard, ln: ln, password: password, places: make(chan struct{}, maxTunnels), tunnels: map[*tunnel]struct{}{}, hosts: map[string]bool{}, made: map[string]*tls.Certificate{}, cut: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	// One connection for each request: net/http never sends one again on a fresh connection.
 	p.tr = &http.Transport{Proxy: nil, DialContext: p.dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: headerWait, MaxResponseHeaderBytes: maxHeader}
@@ -417,6 +424,9 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	closed := p.ctx.Err() != nil
 	p.tunnels[t] = struct{}{}
+	if len(p.hosts) < maxHosts {
+		p.hosts[r.Host] = true
+	}
 	p.mu.Unlock()
 	defer func() {
 		t.end()
@@ -491,12 +501,27 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 
 // fresh closes the tunnels that are open and waits, for a second at most, until Chromium has
 // closed them too, so that it sends the next request on a connection of its own. From then on a
-// lost request freezes the session. as is what Chromium accepts as any site; nil: nothing.
-func (p *proxy) fresh(ctx context.Context, as *identity) {
+// lost request freezes the session. as is what Chromium accepts as any site; nil: nothing. A Chromium
+// that is still to be told so is told by accept, when no connection is left of which it has yet to judge
+// the certificate; from then on it accepts any, and the proxy alone judges.
+func (p *proxy) fresh(ctx context.Context, as *identity, accept func() error) {
+	p.mu.Lock()
+	p.begun, p.watch, p.identity, p.judges = true, true, as, accept != nil
+	p.mu.Unlock()
+	p.endTunnels(ctx)
+	if accept == nil || accept() == nil {
+		return
+	}
+	p.mu.Lock()
+	p.identity, p.judges = nil, false
+	p.mu.Unlock()
+}
+
+// endTunnels closes the tunnels that are open.
+func (p *proxy) endTunnels(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	p.mu.Lock()
-	p.begun, p.watch, p.identity = true, true, as
 	old := make([]*tunnel, 0, len(p.tunnels))
 	for t := range p.tunnels {
 		old = append(old, t)

@@ -221,7 +221,7 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		t.secrets[st.SecretRef] = value
 	}
 	if of.Commit {
-		s.proxy.fresh(ctx, s.e.identity) // as the commit of a run: the site hears it once
+		s.fresh(ctx) // as the commit of a run: the site hears it once
 		s.mu.Lock()
 		s.confirm = true
 		s.mu.Unlock()
@@ -476,48 +476,6 @@ func same(a, b *skill.RecorderSession) bool {
 	one, err := json.Marshal(x)
 	two, err2 := json.Marshal(y)
 	return err == nil && err2 == nil && bytes.Equal(one, two)
-}
-
-// snap takes a picture in which password fields, and whatever shows a secret, are painted over;
-// nil if that cannot be done.
-func (s *session) snap(ctx context.Context) (jpeg []byte) {
-	_ = s.do(ctx, func() error {
-		values := s.secrets.values
-		if values == nil {
-			values = []string{}
-		}
-		for range 2 {
-			v, err := s.page.Evaluate(exposed, values)
-			if err != nil {
-				return err
-			}
-			bits := number(v)
-			mask := append([]playwright.Locator{s.page.Locator("css=input[type=password]")}, s.fields...)
-			if bits&4 != 0 {
-				for _, secret := range values {
-					mask = append(mask, s.page.GetByText(secret))
-				}
-			}
-			if bits&8 != 0 && len(s.fields) > 0 {
-				mask = append(mask, s.page.Locator("css=iframe"))
-			}
-			if bits&2 != 0 {
-				mask = append(mask, s.page.Locator("css=input, textarea"))
-			}
-			picture, err := s.page.Screenshot(playwright.PageScreenshotOptions{Type: playwright.ScreenshotTypeJpeg, Quality: playwright.Int(60), Mask: mask, MaskColor: playwright.String("#333333"),
-				Animations: playwright.ScreenshotAnimationsDisabled, Timeout: left(ctx)})
-			if err != nil {
-				return err
-			}
-			if v, err = s.page.Evaluate(exposed, values); err != nil || number(v)&^bits != 0 {
-				continue // the page showed more meanwhile
-			}
-			jpeg = picture
-			return nil
-		}
-		return nil
-	})
-	return jpeg
 }
 
 // finish ends a session and replays what it recorded as a dry run in a fresh page. A session whose

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 // shop is a site whose one button posts. It counts the posts and answers them as it is told.
 type shop struct {
+	in        *Browser
 	url, host string
 	posts     atomic.Int64
 	answer    func(w http.ResponseWriter, r *http.Request)
@@ -33,17 +35,30 @@ var act = map[string]string{
 	"a press": `<button id=act onmousedown="this.remove(); fetch('/act', { method: 'POST', body: 'x=1' }).then(r => r.text()).then(said, () => said('failed'))">Do it</button>`,
 	// The page rests before it posts: the click has landed by then.
 	"a timer":  `<button id=act onclick="setTimeout(() => warm().then(() => fetch('/act', { method: 'POST', body: 'x=1' })).then(r => r.text()).then(said, () => said('failed')), 300)">Do it</button>`,
+	"a worker": `<button id=act onclick="new Worker('/worker.js').onmessage = m => said(m.data)">Do it</button>`,
+	// The frame is of another site, so that another process shows it.
+	"a frame":  `<iframe id=of src="OTHER/frame"></iframe><button id=act onclick="window.onmessage = m => said(m.data); document.getElementById('of').contentWindow.postMessage('act', '*')">Do it</button>`,
+	"a beacon": `<button id=act onclick="said(navigator.sendBeacon('/act', 'x=1') ? 'done' : 'failed')">Do it</button>`,
 	"a socket": `<button id=act onclick="const w = new WebSocket(location.href.replace(/^http/, 'ws') + 'socket'); w.onopen = () => w.send('x=1'); w.onmessage = m => said(m.data)">Do it</button>`,
 }
 
-func newShop(t *testing.T, serve func(http.Handler) *httptest.Server, by string, answer func(http.ResponseWriter, *http.Request)) *shop {
+func newShop(t *testing.T, in *Browser, serve func(http.Handler) *httptest.Server, by string, answer func(http.ResponseWriter, *http.Request)) *shop {
 	t.Helper()
-	s := &shop{answer: answer}
+	s := &shop{in: in, answer: answer}
+	other := ""
 	m := http.NewServeMux()
 	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprint(w, `<!doctype html><title>Shop</title><p id=said></p><script>const said = t => { document.getElementById('said').textContent = t };
-const warm = () => Promise.all([1, 2, 3].map(n => fetch('/ping?' + n).then(r => r.text())));</script>`+act[by])
+const warm = () => Promise.all([1, 2, 3].map(n => fetch('/ping?' + n).then(r => r.text())));</script>`+strings.ReplaceAll(act[by], "OTHER", other))
+	})
+	m.HandleFunc("GET /frame", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprint(w, `<!doctype html><p>Frame</p><script>onmessage = m => fetch('/act', { method: 'POST', body: 'x=1' }).then(r => r.text()).then(t => m.source.postMessage(t, '*'), () => m.source.postMessage('failed', '*'))</script>`)
+	})
+	m.HandleFunc("GET /worker.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript")
+		fmt.Fprint(w, `fetch('/act', { method: 'POST', body: 'x=1' }).then(r => r.text()).then(t => postMessage(t), () => postMessage('failed'))`)
 	})
 	m.HandleFunc("GET /ping", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "pong") })
 	m.HandleFunc("POST /act", func(w http.ResponseWriter, r *http.Request) {
@@ -58,10 +73,31 @@ const warm = () => Promise.all([1, 2, 3].map(n => fetch('/ping?' + n).then(r => 
 			_ = websocket.Message.Send(c, "done")
 		}
 	}))
+	if by == "a frame" {
+		beside := serve(onOtherAddress{m})
+		t.Cleanup(beside.Close)
+		other = beside.URL
+	}
 	server := serve(m)
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	_, s.host, _ = strings.Cut(server.URL, "://")
+	return s
+}
+
+// onOtherAddress marks the handler of a server that is to listen on 127.0.0.2.
+type onOtherAddress struct{ http.Handler }
+
+// listen moves a server that has not started to 127.0.0.2 if its handler says so.
+func listen(s *httptest.Server) *httptest.Server {
+	if _, ok := s.Config.Handler.(onOtherAddress); ok {
+		ln, err := net.Listen("tcp", "127.0.0.2:0")
+		if err != nil {
+			panic(err)
+		}
+		s.Listener.Close()
+		s.Listener = ln
+	}
 	return s
 }
 
@@ -88,7 +124,7 @@ func h2(h http.Handler) *httptest.Server { return quietTLS(h, true) }
 func https(h http.Handler) *httptest.Server { return quietTLS(h, false) }
 
 func quietTLS(h http.Handler, h2 bool) *httptest.Server {
-	s := httptest.NewUnstartedServer(h)
+	s := listen(httptest.NewUnstartedServer(h))
 	s.EnableHTTP2, s.Config.ErrorLog = h2, silent
 	s.StartTLS()
 	return s
@@ -98,6 +134,10 @@ func quietTLS(h http.Handler, h2 bool) *httptest.Server {
 // request again by itself, it gets one.
 func TestNothingIsSentTwice(t *testing.T) {
 	t.Parallel()
+	nothingIsSentTwice(t, quickly(t), map[string]func(http.Handler) *httptest.Server{"http": httptest.NewServer, "https": https})
+}
+
+func nothingIsSentTwice(t *testing.T, in *Browser, sites map[string]func(http.Handler) *httptest.Server) {
 	answer := func(status int, head string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			if name, value, ok := strings.Cut(head, ": "); ok {
@@ -128,14 +168,14 @@ func TestNothingIsSentTwice(t *testing.T) {
 		{"a head and a cut", raw("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\n"), either, true},
 		{"half a body and a cut", raw("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ndo\r\n"), either, false},
 	} {
-		for over, serve := range map[string]func(http.Handler) *httptest.Server{"http": httptest.NewServer, "https": https} {
+		for over, serve := range sites {
 			for _, by := range []string{"a form", "a script"} {
 				if by == "a form" && !c.form {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s by %s over %s", c.name, by, over), func(t *testing.T) {
 					t.Parallel()
-					s := newShop(t, serve, by, c.answer)
+					s := newShop(t, in, serve, by, c.answer)
 					p := s.before(t)
 					r := p.Commit(context.Background())
 					p.Close()
@@ -156,7 +196,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 func (s *shop) before(t *testing.T) Session {
 	t.Helper()
 	w := &world{url: s.url, host: s.host, shots: map[string][]byte{}}
-	p, r, err := quickly(t).Prepare(context.Background(), w.job(t, pressIt, `{}`))
+	p, r, err := s.in.Prepare(context.Background(), w.job(t, pressIt, `{}`))
 	if err != nil || p == nil {
 		t.Fatal(err, show(t, r))
 	}
@@ -168,8 +208,17 @@ func (s *shop) before(t *testing.T) Session {
 // once as well, and arrives.
 func TestEveryWayToCommit(t *testing.T) {
 	t.Parallel()
+	everyWayToCommit(t, quickly(t), map[string]func(http.Handler) *httptest.Server{"http": func(h http.Handler) *httptest.Server {
+		s := listen(httptest.NewUnstartedServer(h))
+		s.Start()
+		return s
+	}, "https": https, "h2": h2})
+}
+
+func everyWayToCommit(t *testing.T, in *Browser, sites map[string]func(http.Handler) *httptest.Server) {
 	fine := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "done") }
-	for over, serve := range map[string]func(http.Handler) *httptest.Server{"http": httptest.NewServer, "https": https, "h2": h2} {
+	tooLate := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestTimeout) }
+	for over, serve := range sites {
 		for _, c := range []struct {
 			by     string
 			answer func(http.ResponseWriter, *http.Request)
@@ -179,10 +228,16 @@ func TestEveryWayToCommit(t *testing.T) {
 			{"a socket", fine, skill.Verified},
 			{"a timer", fine, skill.Verified},
 			{"a timer", raw(""), skill.ChecksFailed}, // or it is noticed in the commit
+			{"a worker", fine, skill.Verified},
+			{"a worker", tooLate, skill.ChecksFailed},
+			{"a frame", fine, skill.Verified},
+			{"a frame", tooLate, skill.ChecksFailed},
+			{"a beacon", fine, skill.Verified},
+			{"a beacon", tooLate, skill.Verified}, // the page does not hear of it
 		} {
 			t.Run(fmt.Sprintf("%s over %s, %s", c.by, over, c.want), func(t *testing.T) {
 				t.Parallel()
-				s := newShop(t, serve, c.by, c.answer)
+				s := newShop(t, in, serve, c.by, c.answer)
 				p := s.before(t)
 				r := p.Commit(context.Background())
 				if r.Event == skill.Clicked {
@@ -192,8 +247,11 @@ func TestEveryWayToCommit(t *testing.T) {
 					}
 					r = p.Verify(context.Background())
 				}
+				if c.by == "a beacon" {
+					testkit.Eventually(t, "the site has the request", func() bool { return s.posts.Load() > 0 })
+				}
 				p.Close()
-				if n := s.posts.Load(); n != 1 || r.Event != c.want && !(r.Event == skill.Lost && c.want == skill.ChecksFailed) {
+				if n := s.posts.Load(); n != 1 || r.Event != c.want && !(r.Event == skill.Lost && (c.want == skill.ChecksFailed || c.by == "a beacon")) {
 					t.Errorf("%d posts, %s", n, show(t, r))
 				}
 			})
@@ -209,7 +267,7 @@ func TestTheEndOfASessionRepeatsNothing(t *testing.T) {
 		for _, read := range []bool{true, false} {
 			t.Run(fmt.Sprint(over, " ", read), func(t *testing.T) {
 				t.Parallel()
-				s := newShop(t, serve, "a script", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+				s := newShop(t, quickly(t), serve, "a script", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 				p := s.before(t).(*session)
 				if !read {
 					p.e = &engine{home: p.e.home, browser: p.e.browser, dead: p.e.dead, gone: p.e.gone}
@@ -233,7 +291,7 @@ func TestTheEndOfASessionRepeatsNothing(t *testing.T) {
 // and a site with a bad certificate is not read.
 func TestOnlyTheOwnKeyIsAccepted(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, https, "a script", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "done") })
+	s := newShop(t, quickly(t), https, "a script", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "done") })
 	w := &world{url: s.url, host: s.host, shots: map[string][]byte{}}
 	for _, act := range []func(*Browser) (*skill.Report, error){
 		func(b *Browser) (*skill.Report, error) { // before the commit
@@ -245,7 +303,7 @@ func TestOnlyTheOwnKeyIsAccepted(t *testing.T) {
 				return nil, err
 			}
 			defer p.Close()
-			p.proxy.fresh(context.Background(), p.e.identity)
+			p.proxy.fresh(context.Background(), p.e.identity, nil)
 			return p.readAll(context.Background())
 		},
 	} {

@@ -31,9 +31,10 @@ type session struct {
 	calls   sync.WaitGroup
 
 	secrets secrets
-	fields  []playwright.Locator // into which secrets were typed
-	wall    *skill.Step          // the last step that typed a secret into a password field
-	read    map[string]string    // what bound fields held when they were filled
+	fields  []secretField     // into which secrets were typed
+	wall    *skill.Step       // the last step that typed a secret into a password field
+	read    map[string]string // what bound fields held when they were filled
+	seen    int               // what the page was last seen to expose, for the picture that is taken next; unseen: look
 	shots   int
 
 	byHand  atomic.Bool      // a person sees the page and answers its dialogs
@@ -42,16 +43,17 @@ type session struct {
 	left chan struct{} // closed when the main frame landed out of scope
 	lost chan struct{} // closed when the page crashed or was closed
 
-	mu       sync.Mutex // guards what is below
-	notes    []string
-	popups   int
-	confirm  bool   // the commit's own click is under way: a confirm is accepted
-	leftAt   string // the address out of scope
-	isLost   bool
-	inFlight map[playwright.Request]bool // value: it decides whether the commit was answered
-	failed   bool                        // one of those failed
-	changed  chan struct{}               // closed and replaced when a request ends
-	over     bool                        // nothing is begun any more
+	mu        sync.Mutex // guards what is below
+	notes     []string
+	popups    int
+	confirm   bool   // the commit's own click is under way: a confirm is accepted
+	leftAt    string // the address out of scope
+	isLost    bool
+	inFlight  map[playwright.Request]bool // value: it decides whether the commit was answered
+	requested int                         // how many there were
+	failed    bool                        // one of those failed
+	changed   chan struct{}               // closed and replaced when a request ends
+	over      bool                        // nothing is begun any more
 }
 
 // Faults of a session itself.
@@ -61,6 +63,8 @@ var (
 )
 
 const maxPopups = 20
+
+const unseen = -1
 
 // The size of pages.
 const viewWidth, viewHeight = 1024, 720
@@ -84,7 +88,7 @@ func (b *Browser) openAt(ctx context.Context, j *skill.Job, scope skill.Scope, v
 	open.Inc()
 	for try := 0; ; try++ { // a browser that just died is replaced once
 		s := &session{b: b, job: j, release: release, step: b.cfg.StepTimeout, scope: scope, visited: visited,
-			read: map[string]string{}, left: make(chan struct{}), lost: make(chan struct{}), inFlight: map[playwright.Request]bool{}, changed: make(chan struct{})}
+			read: map[string]string{}, seen: unseen, left: make(chan struct{}), lost: make(chan struct{}), inFlight: map[playwright.Request]bool{}, changed: make(chan struct{})}
 		if s.e, err = b.running(ctx); err != nil {
 			break
 		}
@@ -112,7 +116,7 @@ func (s *session) begin(ctx context.Context) (err error) {
 	if s.proxy, err = newProxy(s.b.cfg.Guard, s.b.cfg.ProxyListen); err != nil {
 		return fmt.Errorf("start a proxy: %w", err)
 	}
-	s.proxy.anyCertificate = s.b.cfg.anyCertificate
+	s.proxy.anyCertificate, s.proxy.roots = s.b.cfg.anyCertificate, s.b.cfg.roots
 	out := &playwright.Proxy{Server: s.proxy.url(), Bypass: playwright.String("<-loopback>")}
 	if s.proxy.password != "" {
 		out.Username, out.Password = playwright.String("svc"), playwright.String(s.proxy.password)
@@ -322,6 +326,9 @@ func (s *session) watch(c playwright.BrowserContext, page playwright.Page) {
 		if from := r.RedirectedFrom(); from != nil {
 			delete(s.inFlight, from)
 		}
+		if decides {
+			s.requested++
+		}
 		if decides && len(s.inFlight) < 1000 {
 			s.inFlight[r] = navigates
 		}
@@ -338,6 +345,42 @@ func (s *session) watch(c playwright.BrowserContext, page playwright.Page) {
 	}
 	page.OnRequestFinished(func(r playwright.Request) { ended(r, false) })
 	page.OnRequestFailed(func(r playwright.Request) { ended(r, true) })
+}
+
+// fresh begins a commit: each request goes over a connection of its own, and the proxy reads it. A Chromium
+// elsewhere does not know the proxy's key, so it is told to judge no certificate of this page's any more: the
+// proxy does. If the proxy cannot read the skill's hosts, their tunnels stay, and Chromium judges.
+func (s *session) fresh(ctx context.Context) {
+	if s.b.cfg.CDP == "" {
+		s.proxy.fresh(ctx, s.e.identity, nil)
+		return
+	}
+	hosts := slices.Clone(s.scope.Hosts)
+	if host, ok := hostOf(s.page.URL()); ok {
+		hosts = append(hosts, host)
+	}
+	if !s.proxy.readable(ctx, hosts) {
+		s.proxy.fresh(ctx, nil, nil)
+		return
+	}
+	s.proxy.fresh(ctx, s.e.identity, func() error {
+		limit, cancel := context.WithTimeout(ctx, s.step)
+		defer cancel()
+		return s.do(limit, func() error {
+			c, err := s.context.NewCDPSession(s.page) // it lasts as long as the page
+			if err == nil {
+				_, err = c.Send("Security.setIgnoreCertificateErrors", map[string]any{"ignore": true})
+			}
+			return err
+		})
+	})
+}
+
+// requests returns how many requests that matter the page has begun.
+func (s *session) requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requested
 }
 
 // idle waits until no request that matters is in flight.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +42,9 @@ func (s *session) perform(ctx context.Context, st *skill.Step) (skill.StepResult
 		out.Status, out.Note = skill.StepFailed, s.takeNotes()
 		return out, s.told(ctx, st, err)
 	}
-	out.Shot = s.shot(ctx, st.ID)
+	if st.ID != s.job.Definition.CommitStepID { // that one's picture is taken when it was answered
+		out.Shot = s.shot(ctx, st.ID)
+	}
 	out.Note = s.takeNotes()
 	return out, nil
 }
@@ -251,28 +254,48 @@ func (s *session) goTo(ctx context.Context, url string) error {
 
 // settle waits until what a step began is done: navigations and requests that change something.
 func (s *session) settle(ctx context.Context) error {
-	// One turn of the page's event loop: what the step's events began is begun. A page that
-	// navigates meanwhile fails the call, which is as good.
-	if err := s.do(ctx, func() error {
-		_, _ = s.page.Evaluate("() => new Promise(r => setTimeout(r, 0))", nil)
-		return nil
-	}); err != nil {
-		return err
-	}
-	if err := s.idle(ctx); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return nil // a page that never rests: the next step finds its target or not
+	s.seen = unseen
+	// The page is at rest if nothing is in flight after one turn of its event loop: what the step's events began is
+	// begun by then. Behind each wait it is looked at again, because a redirect ends one request before it begins
+	// the next. A page that navigates meanwhile fails the call.
+	for range mostLooks {
+		bits, p := unseen, s.private()
+		if err := s.do(ctx, func() error {
+			if v, err := s.page.Evaluate(settled, p.about()); err == nil {
+				bits = number(v)
+			}
+			return nil
+		}); err != nil {
+			return err
 		}
-		return err
+		s.mu.Lock()
+		rests := len(s.inFlight) == 0
+		s.mu.Unlock()
+		if rests && bits >= 0 {
+			s.seen = bits
+			return nil
+		}
+		if err := s.idle(ctx); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				return nil // a page that never rests: the next step finds its target or not
+			}
+			return err
+		}
+		err := s.do(ctx, func() error {
+			return s.page.WaitForLoadState(playwright.PageWaitForLoadStateOptions{State: playwright.LoadStateDomcontentloaded, Timeout: left(ctx)})
+		})
+		if err != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, playwright.ErrTimeout)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	err := s.do(ctx, func() error {
-		return s.page.WaitForLoadState(playwright.PageWaitForLoadStateOptions{State: playwright.LoadStateDomcontentloaded, Timeout: left(ctx)})
-	})
-	if err != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, playwright.ErrTimeout)) {
-		return nil
-	}
-	return err
+	return nil
 }
+
+// mostLooks is how often settle looks at a page that goes on.
+const mostLooks = 4
 
 // locate finds an element: by the first of the selectors that shows one, else by visible text.
 // The selector has half a second before a fallback takes its place.
@@ -325,11 +348,14 @@ func (s *session) locate(ctx context.Context, l *skill.Locator, hidden bool) (pl
 			return nil, notFound()
 		case err != nil:
 			continue // the page changed under the call
+		case len(tries) == 1:
+			return tries[0], nil
 		}
-		if len(tries) > 1 {
-			if err := wait(tries[0], ms(500*time.Millisecond)); errors.Is(err, errLost) || errors.Is(err, errLeft) {
-				return nil, err
-			}
+		switch err := wait(tries[0], ms(500*time.Millisecond)); {
+		case err == nil:
+			return tries[0], nil
+		case errors.Is(err, errLost), errors.Is(err, errLeft):
+			return nil, err
 		}
 		for _, t := range tries {
 			found := false
@@ -388,8 +414,8 @@ const pick = `(e, want) => {
 
 // choose selects an option by its value, else by its label.
 func (s *session) choose(ctx context.Context, st *skill.Step, el playwright.Locator, value string) error {
+	index := -1
 	for {
-		index := -1
 		err := s.do(ctx, func() error {
 			v, err := el.Evaluate(pick, value, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
 			index = number(v)
@@ -408,11 +434,8 @@ func (s *session) choose(ctx context.Context, st *skill.Step, el playwright.Loca
 		}
 	}
 	return s.do(ctx, func() error {
-		v, err := el.Evaluate(pick, value, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
-		if err != nil {
-			return err
-		}
-		if _, err = el.SelectOption(playwright.SelectOptionValues{Indexes: &[]int{number(v)}}, playwright.LocatorSelectOptionOptions{Timeout: left(ctx)}); err != nil || st.Param == "" {
+		_, err := el.SelectOption(playwright.SelectOptionValues{Indexes: &[]int{index}}, playwright.LocatorSelectOptionOptions{Timeout: left(ctx)})
+		if err != nil || st.Param == "" {
 			return err
 		}
 		s.read[st.Param], err = s.valueOf(el, value, left(ctx))
@@ -438,7 +461,11 @@ func (s *session) fill(ctx context.Context, st *skill.Step, el playwright.Locato
 			return err
 		}
 		value = secret
-		s.fields = append(s.fields, el)
+		css := st.Target.Tries()
+		if st.Target.Text != "" {
+			css = append(slices.Clip(css), "")
+		}
+		s.fields = append(s.fields, secretField{el, css})
 	}
 	return s.do(ctx, func() error {
 		if err := el.Fill(value, playwright.LocatorFillOptions{Timeout: left(ctx)}); err != nil {
@@ -471,6 +498,9 @@ func (s *session) open(ref string) (string, error) {
 	s.secrets.add(secret)
 	return secret, nil
 }
+
+// holdsFirst is holds of the first of some elements; null: there is none.
+const holdsFirst = `(all, want) => all.length ? (` + holds + `)(all[0], want) : null`
 
 // holds returns what a field holds. Of a list it is the selected option's value, and of one that
 // was selected by its label, the label.

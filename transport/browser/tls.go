@@ -13,9 +13,12 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,16 +109,19 @@ func (l *once) Addr() net.Addr { return l.at }
 // false, nothing was taken from the client.
 func (p *proxy) read(t *tunnel, from *bufio.Reader, address string) bool {
 	p.mu.Lock()
-	as := p.identity
+	as, judges := p.identity, p.judges
 	p.mu.Unlock()
 	host, _, err := net.SplitHostPort(address)
 	if as == nil || err != nil {
-		return false
+		return judges
 	}
 	if first, err := from.Peek(1); err != nil || first[0] != 22 { // TLS begins with a handshake
 		return false
 	}
 	site, err := p.secure(p.ctx, t.site, host)
+	if err != nil && judges {
+		return true
+	}
 	if err != nil { // a bad certificate, or no HTTP/1.1: Chromium is to judge over an unused connection
 		again, err := p.dial(p.ctx, "tcp", address)
 		if err != nil {
@@ -124,7 +130,7 @@ func (p *proxy) read(t *tunnel, from *bufio.Reader, address string) bool {
 		t.use(again)
 		return false
 	}
-	certificate, err := as.certificate(host)
+	certificate, err := p.certificate(as, host)
 	if err != nil {
 		return true
 	}
@@ -157,11 +163,60 @@ func (p *proxy) read(t *tunnel, from *bufio.Reader, address string) bool {
 	return true
 }
 
+// certificate returns one for a host, the same for each connection: a Chromium that ignores an error does so for
+// the one certificate, and asks again for the next.
+func (p *proxy) certificate(as *identity, host string) (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.made[host]; c != nil {
+		return c, nil
+	}
+	c, err := as.certificate(host)
+	if err == nil && len(p.made) < maxHosts {
+		p.made[host] = c
+	}
+	return c, err
+}
+
+// readable reports whether the proxy can read the requests to those of the hosts that tunnels were asked for: their certificates check,
+// and they speak HTTP/1.1. Hosts have a port where it is not 443.
+func (p *proxy) readable(ctx context.Context, hosts []string) bool {
+	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
+	defer cancel()
+	p.mu.Lock()
+	asked := slices.Collect(maps.Keys(p.hosts))
+	p.mu.Unlock()
+	var all sync.WaitGroup
+	var bad atomic.Bool
+	for _, address := range asked {
+		if !slices.Contains(hosts, strings.TrimSuffix(strings.ToLower(address), ":443")) {
+			continue
+		}
+		all.Go(func() {
+			name, _, err := net.SplitHostPort(address)
+			var site net.Conn
+			if err == nil {
+				site, err = p.dial(ctx, "tcp", address)
+			}
+			if err == nil {
+				site, err = p.secure(ctx, site, name)
+			}
+			if err != nil {
+				bad.Store(true)
+				return
+			}
+			site.Close()
+		})
+	}
+	all.Wait()
+	return !bad.Load()
+}
+
 // secure begins TLS with a site. It closes c if that fails.
 func (p *proxy) secure(ctx context.Context, c net.Conn, host string) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
 	defer cancel()
-	site := tls.Client(c, &tls.Config{ServerName: host, NextProtos: []string{"http/1.1"}, InsecureSkipVerify: p.anyCertificate})
+	site := tls.Client(c, &tls.Config{ServerName: host, NextProtos: []string{"http/1.1"}, InsecureSkipVerify: p.anyCertificate, RootCAs: p.roots})
 	if err := site.HandshakeContext(ctx); err != nil {
 		c.Close()
 		return nil, err
