@@ -36,6 +36,7 @@ var scenarios = []struct {
 	{"overload", "posts from more clients than can be served", benchOverload},
 	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
+	{"skills", "runs beside four runs of browser skills against without", benchSkills},
 	{"feed", "runs of a tenant with 200 consoles against without", benchFeed},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},
 	{"knowledge", "searches of 1,000,000 chunks, and beside runs and ingestion", benchKnowledge},
