@@ -40,6 +40,9 @@ func teach(ctx context.Context, url string, said func(string), done <-chan struc
 	if err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(dir, 0o711); err != nil { // root's browser runs as another user, who passes through
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	b, err := browser.New(browser.Config{Guard: egress.New(egress.Config{Allow: everywhere}), Command: []string{self, browser.Command}, Name: "record", Dir: filepath.Join(dir, "browser"),
 		Driver: os.Getenv("PLAYWRIGHT_DRIVER_PATH"), Chromium: os.Getenv("SVC_BROWSER"), Display: display, Log: zerolog.Nop()})
