@@ -99,7 +99,7 @@ func (s *session) snap(ctx context.Context) (jpeg []byte) {
 // picture takes a picture in which whatever shows a secret is painted over: the fields that it was typed
 // into, texts, all fields if another one holds it, and frames, into which it does not look. What the page was just seen to
 // expose may be given. The page is looked at again behind the picture, so that nothing is in it that came
-// meanwhile. nil: a password field is there (unless passwords are to be painted over), or the page does not rest.
+// meanwhile. nil: a password field is there (unless passwords says that they are painted over), or the page does not rest.
 func (s *session) picture(ctx context.Context, seen int, p private, passwords bool) ([]byte, error) {
 	look := func() (int, error) {
 		v, err := s.page.Evaluate(exposed, p.about())
@@ -160,7 +160,7 @@ const (
 )
 
 // withFrames adds to what a page exposes what its frames of other sites do: 1 if one has a password field, 64
-// if that is not known of one, or if it has one and is to be painted over.
+// if that is not known of one, or if it has one that has not been painted over.
 func (s *session) withFrames(seen int) int {
 	if seen < 0 || seen&32 == 0 {
 		return seen

@@ -3,7 +3,6 @@ package toolbox
 import (
 	"context"
 	"sync"
-	"time"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/tool"
@@ -13,7 +12,7 @@ import (
 // gets a read that began after its call, so it misses nothing that was committed before. The
 // result is shared and never changed.
 type accesses struct {
-	mu   sync.Mutex // guards the fields below, and those of the turns but access and err
+	mu   sync.Mutex // guards the fields below, and next of the turns
 	open map[owner]*turn
 }
 
@@ -24,36 +23,29 @@ type owner struct {
 
 // turn is one read. It begins when the one before it has ended.
 type turn struct {
-	before *turn // nil: it begins at once
-	done   chan struct{}
-
-	reading bool          // it has begun: a caller that comes now needs the next one
-	callers int           // that wait for it
-	took    time.Duration // the read
-	next    *turn         // of the callers that came after it began; nil: there are none
+	begin chan struct{} // nil: at once
+	done  chan struct{}
+	next  *turn // of the callers that came after it began; nil: there are none
 
 	access *tool.Access
 	err    error
 }
 
-// A read costs the same for one caller and for many. So behind a read for at least manyCallers the next
-// one begins later, by the time that the read took and at most by longestRest: more callers share it.
-const (
-	manyCallers = 8
-	longestRest = 2 * time.Millisecond
-)
-
 // get returns the result of read, which it may call for other callers too. The time of read is
 // bounded by itself.
 func (a *accesses) get(ctx context.Context, o owner, read func(context.Context) (*tool.Access, error)) (*tool.Access, error) {
 	a.mu.Lock()
-	first := a.open[o]
-	t := first
-	if t != nil && t.reading {
-		t = first.next
-	}
-	if t != nil {
-		t.callers++
+	running := a.open[o]
+	var mine *turn
+	switch {
+	case running == nil:
+		mine = &turn{done: make(chan struct{})}
+		a.open[o] = mine
+	case running.next == nil:
+		mine = &turn{begin: running.done, done: make(chan struct{})}
+		running.next = mine
+	default:
+		t := running.next
 		a.mu.Unlock()
 		select {
 		case <-t.done:
@@ -62,19 +54,10 @@ func (a *accesses) get(ctx context.Context, o owner, read func(context.Context) 
 			return nil, ctx.Err()
 		}
 	}
-	mine := &turn{before: first, done: make(chan struct{}), callers: 1}
-	if first == nil {
-		a.open[o] = mine
-	} else {
-		first.next = mine
-	}
 	a.mu.Unlock()
-	a.wait(mine)
-	began := time.Now()
 	defer func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		mine.took = time.Since(began)
 		if mine.next == nil {
 			delete(a.open, o)
 		} else {
@@ -82,23 +65,9 @@ func (a *accesses) get(ctx context.Context, o owner, read func(context.Context) 
 		}
 		close(mine.done)
 	}()
+	if mine.begin != nil {
+		<-mine.begin // not for long: the time of a read is bounded
+	}
 	mine.access, mine.err = read(context.WithoutCancel(ctx))
 	return mine.access, mine.err
-}
-
-// wait returns when a turn may begin. It is not long: the time of a read is bounded.
-func (a *accesses) wait(t *turn) {
-	if t.before != nil {
-		<-t.before.done
-		a.mu.Lock()
-		many, rest := t.before.callers >= manyCallers, min(t.before.took, longestRest)
-		t.before = nil
-		a.mu.Unlock()
-		if many {
-			time.Sleep(rest)
-		}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	t.reading = true
 }

@@ -3,11 +3,9 @@ package toolbox
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/tool"
@@ -88,40 +86,4 @@ func TestReadsAreShared(t *testing.T) {
 			t.Errorf("%d owners are kept", len(a.open))
 		}
 	})
-}
-
-// Behind a read for many callers the next one begins later, and callers that come until then share
-// it. Behind a read for few it begins at once.
-func TestAReadForManyIsFollowedByARest(t *testing.T) {
-	for callers, want := range map[int]string{manyCallers: "0s 1ms 3ms", manyCallers - 1: "0s 1ms 2ms 3ms"} {
-		synctest.Test(t, func(t *testing.T) {
-			a := accesses{open: map[owner]*turn{}}
-			start := time.Now()
-			var reads []string // when each began
-			read := func(context.Context) (*tool.Access, error) {
-				reads = append(reads, time.Since(start).String())
-				time.Sleep(time.Millisecond)
-				return &tool.Access{}, nil
-			}
-			var wg sync.WaitGroup
-			call := func(n int, at time.Duration) {
-				for range n {
-					wg.Go(func() {
-						time.Sleep(at)
-						if _, err := a.get(t.Context(), owner{}, read); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-			}
-			call(1, 0)
-			call(callers, 100*time.Microsecond) // the second read
-			call(1, 1500*time.Microsecond)      // the third
-			call(1, 2500*time.Microsecond)      // while the third rests, or is made
-			wg.Wait()
-			if got := strings.Join(reads, " "); got != want || len(a.open) != 0 {
-				t.Errorf("%d callers: reads began after %s, want %s; %d are open", callers, got, want, len(a.open))
-			}
-		})
-	}
 }
