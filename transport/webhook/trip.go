@@ -20,6 +20,7 @@ import (
 type trip struct {
 	state     atomic.Int32
 	broken    atomic.Bool // the request was not written completely, and will not be
+	suspended atomic.Bool // because the lease was lost
 	answers   atomic.Bool // the first byte of a response has arrived
 	tlsFailed atomic.Bool // during its handshake
 }
@@ -41,6 +42,7 @@ func (t *trip) callOff() bool { return t.state.CompareAndSwap(resting, calledOff
 // nothing was received.
 func (t *trip) body(b []byte) io.ReadCloser {
 	t.broken.Store(false)
+	t.suspended.Store(false)
 	return &payload{t: t, r: bytes.NewReader(b)}
 }
 
@@ -63,7 +65,10 @@ func (p *payload) Close() error { return nil }
 // hooks returns the trace that keeps the trip up to date.
 func (t *trip) hooks() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
-		WroteRequest:         func(i httptrace.WroteRequestInfo) { t.broken.Store(i.Err != nil) },
+		WroteRequest: func(i httptrace.WroteRequestInfo) {
+			t.broken.Store(i.Err != nil)
+			t.suspended.Store(errors.Is(i.Err, egress.ErrSuspended))
+		},
 		GotFirstResponseByte: func() { t.answers.Store(true) },
 		TLSHandshakeDone:     func(_ tls.ConnectionState, err error) { t.tlsFailed.Store(err != nil) },
 	}
@@ -78,8 +83,9 @@ func (t *trip) failed(err error) (Outcome, string) {
 	var late net.Error
 	fail := func(class, text string) (Outcome, string) { return Outcome{Error: text}, class }
 	switch {
-	// Only the caller and the lost lease cancel.
-	case errors.Is(err, context.Canceled) && (t.state.Load() != begun || t.broken.Load()):
+	// Only the caller and the lost lease cancel. The transport may report the end of the connection instead of
+	// the write that failed without the lease.
+	case t.suspended.Load(), errors.Is(err, context.Canceled) && (t.state.Load() != begun || t.broken.Load()):
 		return Outcome{Error: "the node ended before it sent anything", Unsent: true}, "unsent"
 	case errors.Is(err, context.Canceled):
 		return fail("cut", "the node ended before the endpoint answered")
