@@ -13,14 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become makes this process the program args[0]: in a process group of its own, with a low
+// become makes this process the program args[0]: in a session of its own, with a low
 // priority, as another user if uid is not negative, without our environment, and dying with the
 // thread that started it.
 func become(uid, gid, parent int, home string, args []string) error {
-	runtime.LockOSThread() // the signal of the parent's death belongs to the thread
-	_ = syscall.Setpgid(0, 0)
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {
+	runtime.LockOSThread()                      // the signal of the parent's death belongs to the thread
+	if _, err := syscall.Setsid(); err != nil { // it leads a session or a group already
+		_ = syscall.Setpgid(0, 0)
+	}
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness); err != nil {
 		return fmt.Errorf("lower the priority: %w", err)
+	}
+	// Of the session too, for the same reason as in home.script.
+	if sid, err := unix.Getsid(0); err == nil && sid == os.Getpid() {
+		_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(niceness)), 0)
 	}
 	for limit, n := range map[int]uint64{syscall.RLIMIT_CORE: 0, syscall.RLIMIT_FSIZE: 512 << 20} {
 		if err := syscall.Setrlimit(limit, &syscall.Rlimit{Cur: n, Max: n}); err != nil {

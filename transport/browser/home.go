@@ -210,15 +210,20 @@ func (h *home) fill(command []string, driver, chromium string) error {
 	return os.CopyFS(to, readable{os.DirFS(from)})
 }
 
+// niceness is the priority of a browser: a tenth of the share that other processes get.
+const niceness = 10
+
 // readable makes what is copied readable by the browser's user.
 type readable struct{ fs.FS }
 
 // script returns the program that starts node by way of Child, or Chromium: by then the user is
 // the browser's, who may not reach this binary, so setpriv of util-linux asks that it dies with the
-// driver. Without it Chromium ends when the driver's pipe closes.
+// driver. Without it Chromium ends when the driver's pipe closes. Where the kernel shares the
+// processors among sessions (sched_autogroup_enabled), the priority of a process counts only within its
+// session, which is Chromium's own: so the session gets the same.
 func (h *home) script(command []string, first bool, program string) string {
 	if !first {
-		return fmt.Sprintf("#!/bin/sh\n%sset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", h.display, quote(program))
+		return fmt.Sprintf("#!/bin/sh\n{ echo %d >/proc/$$/autogroup; } 2>/dev/null\n%sset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", niceness, h.display, quote(program))
 	}
 	var quoted []string
 	for _, w := range append(append([]string{}, command...), strconv.Itoa(h.uid), strconv.Itoa(h.gid), strconv.Itoa(os.Getpid()), h.work(), program) {

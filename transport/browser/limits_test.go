@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -192,6 +193,34 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if r, err := b.Read(context.Background(), w.job(t, page("/lab/plain", false), `{}`)); err != nil || r.Event != skill.Verified {
 		t.Fatal(err, show(t, r))
+	}
+}
+
+// TestABrowserGivesWay: the processes of a browser have a low priority, also among sessions.
+func TestABrowserGivesWay(t *testing.T) {
+	t.Parallel()
+	b, err := New(config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	if r, err := b.Read(context.Background(), newWorld(t).job(t, page("/lab/plain", false), `{}`)); err != nil || r.Event != skill.Verified {
+		t.Fatal(err, show(t, r))
+	}
+	b.mu.Lock()
+	family := familyOf(b.engine.home.path)
+	b.mu.Unlock()
+	if len(family) < 2 {
+		t.Fatalf("%d processes", len(family))
+	}
+	for _, pid := range family {
+		if nice, err := syscall.Getpriority(syscall.PRIO_PROCESS, pid); err == nil && 20-nice < niceness {
+			t.Errorf("process %d has the priority %d", pid, 20-nice)
+		}
+		// There is no such file where the kernel has no groups of sessions.
+		if group, err := os.ReadFile(fmt.Sprintf("/proc/%d/autogroup", pid)); err == nil && !strings.HasSuffix(strings.TrimSpace(string(group)), fmt.Sprintf("nice %d", niceness)) {
+			t.Errorf("process %d is of the session %s", pid, group)
+		}
 	}
 }
 
