@@ -78,8 +78,10 @@ func TestLargeRunsAreReadWithAPlace(t *testing.T) {
 	var runs []id.RunID
 	for range largeEach {
 		run := id.RunID{UUID: id.NewAnywhere()}
-		if !l.load(who, run) || !l.load(who, run) {
-			t.Fatal("there is no place for it")
+		for range 2 { // a run has its place once
+			if !l.load(who, run) {
+				t.Fatal("there is no place for it")
+			}
 		}
 		runs = append(runs, run)
 	}
