@@ -91,7 +91,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r Row, w *writer) (d
 		}
 		return info, err
 	}
-	kept, err := newSpool()
+	kept, err := newSpool(k.cfg.Dir)
 	if err != nil {
 		return document.Info{}, err
 	}

@@ -55,8 +55,9 @@ type Config struct {
 	Files    Files
 	Parser   Parser
 	Embedder Embedder
-	Most     int // documents of a tenant that are read at a time, and one more of another; 0: one for each CPU
-	Waiting  int // documents of a tenant that wait in memory; 0: 300
+	Dir      string // of what is read of documents that wait for vectors; empty: the system's for temporary files
+	Most     int    // documents of a tenant that are read at a time, and one more of another; 0: one for each CPU
+	Waiting  int    // documents of a tenant that wait in memory; 0: 300
 	Log      zerolog.Logger
 }
 

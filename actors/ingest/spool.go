@@ -25,8 +25,17 @@ type spool struct {
 	most  int // mostSpooled
 }
 
-func newSpool() (*spool, error) {
-	file, err := os.CreateTemp("", "svc-chunks-*")
+// newSpool makes the directory if it is not there. An empty one is the system's for temporary files, which a
+// container may not have.
+func newSpool(dir string) (*spool, error) {
+	var file *os.File
+	var err error
+	if dir != "" {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		file, err = os.CreateTemp(dir, "document-*")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("keep the chunks of a document: %w", err)
 	}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ import (
 // What is spooled comes back as it was, in its order, and no more than so much.
 func TestSpool(t *testing.T) {
 	t.Parallel()
-	s, err := newSpool()
+	s, err := newSpool(filepath.Join(t.TempDir(), "new"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func TestSpool(t *testing.T) {
 	if err := s.each(func(document.Chunk) error { return stop }); err != stop {
 		t.Error(err)
 	}
-	small, err := newSpool()
+	small, err := newSpool(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	gosync "sync"
 
@@ -133,7 +134,8 @@ func (s *service) addSyncs(host durable.Config) {
 }
 
 func (s *service) addIngests(host durable.Config) {
-	ingest.Register(s.node, s.writer, ingest.Config{Store: knowledge.NewChunks(s.pools.system), Files: contents{s.blobs}, Parser: s.parser, Embedder: s.models, Log: s.log}, host)
+	ingest.Register(s.node, s.writer, ingest.Config{Store: knowledge.NewChunks(s.pools.system), Files: contents{s.blobs}, Parser: s.parser, Embedder: s.models,
+		Dir: filepath.Join(absolute(s.c.DataDir), "reading"), Log: s.log}, host)
 }
 
 func (s *service) addSkillRuns(host durable.Config) {

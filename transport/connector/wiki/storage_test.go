@@ -64,7 +64,7 @@ func FuzzStorage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, title, body string) {
 		page, err := ToHTML(title, body)
 		if err != nil {
-			t.Skip(err)
+			return // what is refused has no scripts
 		}
 		z := html.NewTokenizer(bytes.NewReader(page))
 		for z.Next() != html.ErrorToken {
