@@ -24,10 +24,6 @@ func become(uid, gid, parent int, home string, args []string) error {
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness); err != nil {
 		return fmt.Errorf("lower the priority: %w", err)
 	}
-	// Of the session too, for the same reason as in home.script.
-	if sid, err := unix.Getsid(0); err == nil && sid == os.Getpid() {
-		_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(niceness)), 0)
-	}
 	for limit, n := range map[int]uint64{syscall.RLIMIT_CORE: 0, syscall.RLIMIT_FSIZE: 512 << 20} {
 		if err := syscall.Setrlimit(limit, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
 			return fmt.Errorf("set a limit: %w", err)
@@ -112,6 +108,28 @@ func familyOf(dir string) []int {
 		out = append(out, pid)
 	}
 	return out
+}
+
+// giveWay lowers the priority of the sessions that processes lead, and reports whether no session
+// is left to lower: where the kernel shares the processors among sessions (sched_autogroup_enabled), the
+// priority of a process counts only within its session, and Chromium leads its own. Without
+// CAP_SYS_ADMIN the kernel accepts one such change in a tenth of a second, of all processes of the
+// machine together, and answers EAGAIN to the others.
+func giveWay(pids []int) bool {
+	done := true
+	for _, pid := range pids {
+		if sid, err := unix.Getsid(pid); err != nil || sid != pid {
+			continue
+		}
+		path := fmt.Sprintf("/proc/%d/autogroup", pid)
+		if group, err := os.ReadFile(path); err != nil || strings.HasSuffix(strings.TrimSpace(string(group)), fmt.Sprintf("nice %d", niceness)) {
+			continue // the process has ended, or the kernel has no such groups
+		}
+		if err := os.WriteFile(path, []byte(strconv.Itoa(niceness)), 0); errors.Is(err, unix.EAGAIN) {
+			done = false
+		}
+	}
+	return done
 }
 
 // resident returns the bytes that processes have in memory: shared pages are divided among those

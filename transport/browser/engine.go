@@ -246,8 +246,9 @@ func (b *Browser) confinedElsewhere(of playwright.Browser) error {
 	return nil
 }
 
-// attend watches the memory of an engine until it ends.
+// attend lowers the priority of an engine's sessions and watches its memory until it ends.
 func (b *Browser) attend(e *engine) {
+	lowered := giveWay(familyOf(e.home.path))
 	look := time.NewTicker(200 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -268,6 +269,9 @@ func (b *Browser) attend(e *engine) {
 			}
 			return
 		case <-look.C:
+			if !lowered {
+				lowered = giveWay(familyOf(e.home.path))
+			}
 			if b.places.busy() || b.records() {
 				e.weigh(b.cfg.Memory)
 			}

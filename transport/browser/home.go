@@ -218,12 +218,10 @@ type readable struct{ fs.FS }
 
 // script returns the program that starts node by way of Child, or Chromium: by then the user is
 // the browser's, who may not reach this binary, so setpriv of util-linux asks that it dies with the
-// driver. Without it Chromium ends when the driver's pipe closes. Where the kernel shares the
-// processors among sessions (sched_autogroup_enabled), the priority of a process counts only within its
-// session, which is Chromium's own: so the session gets the same.
+// driver. Without it Chromium ends when the driver's pipe closes.
 func (h *home) script(command []string, first bool, program string) string {
 	if !first {
-		return fmt.Sprintf("#!/bin/sh\n{ echo %d >/proc/$$/autogroup; } 2>/dev/null\n%sset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", niceness, h.display, quote(program))
+		return fmt.Sprintf("#!/bin/sh\n%sset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", h.display, quote(program))
 	}
 	var quoted []string
 	for _, w := range append(append([]string{}, command...), strconv.Itoa(h.uid), strconv.Itoa(h.gid), strconv.Itoa(os.Getpid()), h.work(), program) {
