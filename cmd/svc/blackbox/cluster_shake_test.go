@@ -161,10 +161,15 @@ func (s *shaker) heal(ctx context.Context, back time.Time) {
 	s.book.rule(lawHeals, took <= 10*time.Second, "all nodes are ready only %s after Postgres", took)
 }
 
-// roll restarts all nodes in order, one after another, as an upgrade does.
+// roll restarts all nodes in order, one after another, as an upgrade does. A node of its own has no other
+// one that would take over its buckets.
 func (s *shaker) roll(ctx context.Context) {
 	s.scene.t.Helper()
 	s.settle(ctx)
+	if len(s.nodes) == 1 {
+		lost := s.disturbs()
+		defer s.book.calms(lost, true)
+	}
 	for _, m := range s.nodes {
 		m.term()
 		m.begin()
