@@ -430,6 +430,24 @@ func (v *validator) form(at *path, raw []byte) {
 	default:
 		v.say(at, "cannot be used as a schema: %s", r)
 	}
+	if err == nil && !mayBeObject(raw) {
+		v.warn(at, "accepts no object, and edited arguments are one: the task can be approved, answered in words or rejected only")
+	}
+}
+
+// mayBeObject reports whether the type that a schema names, if any, may be an object.
+func mayBeObject(schema []byte) bool {
+	var s struct{ Type any }
+	if err := json.Unmarshal(schema, &s); err != nil {
+		return true
+	}
+	switch t := s.Type.(type) {
+	case string:
+		return t == "object"
+	case []any:
+		return slices.Contains(t, any("object"))
+	}
+	return true
 }
 
 // compile compiles an expression, within the limit of all expressions together.

@@ -244,6 +244,7 @@ func TestWarnings(t *testing.T) {
 		{"a parallel node", `{"nodes": [` + delays("a") + `,{"id": "s", "type": "set", "values": {"x": "{{nodes.a.text}}"}}]}`, "definition.nodes[1].values.x: names a, which may not have run before: no path leads from it to s"},
 		{"a variable that looks like a template", `{"nodes": [` + delays("a") + `], "variables": {"x": "{{input.y}}"}}`, "definition.variables.x: is not a template"},
 		{"an edge that stands twice", def("a b", "a>b a>b"), "definition.edges[1]: repeats edges[0]"},
+		{"a form without an object", one(`{"id": "h", "type": "human_task", "title": "t", "form": {"type": ["string", "null"]}}`), "definition.nodes[0].form: accepts no object"},
 		{"a condition without edges", one(`{"id": "c", "type": "condition", "expression": "true"}`), "definition.nodes[0]: decides nothing"},
 		{"an edge that ignores its condition", `{"nodes": [{"id": "c", "type": "condition", "expression": "true"},` + delays("a") + `], "edges": [{"from": "c", "to": "a"}]}`, "definition.edges[0]: is always taken"},
 		{"a node that never starts", `{"nodes": [` + delays("a b c") + `], "edges": [{"from": "a", "to": "b", "when": "false"}, {"from": "b", "to": "c"}]}`,
