@@ -100,11 +100,14 @@ func New(self id.MemberID, lease time.Duration, log zerolog.Logger) *Revoker {
 func (r *Revoker) Join(m Members, c Caller) { r.fellows.Store(&fellows{m, c}) }
 
 // Bind sets what this node remembers. Before that it remembers nothing, and confirms
-// every revocation.
+// every revocation: Bind comes before the first actor and the first request.
 func (r *Revoker) Bind(m Memory) { r.memory.Store(&m) }
 
-// Start begins to make owed announcements.
+// Start begins to make owed announcements. It fails if nothing is bound.
 func (r *Revoker) Start(context.Context) error {
+	if r.memory.Load() == nil {
+		return errors.New("revocation: nothing is bound, so this node would confirm what it does not forget")
+	}
 	ctx, quit := context.WithCancel(context.Background())
 	r.quit = quit
 	r.wg.Go(func() { r.pay(ctx) })

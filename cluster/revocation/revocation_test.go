@@ -161,6 +161,21 @@ func aRevoker(t *testing.T, lease time.Duration, n int) (r *Revoker, d *roster, 
 	return r, d, own, others
 }
 
+// A node that would forget nothing does not start: what its actors remember would outlive the
+// revocations that it confirms.
+func TestANodeThatForgetsNothingDoesNotStart(t *testing.T) {
+	t.Parallel()
+	r := New(id.MemberID{UUID: id.NewAnywhere()}, time.Second, zerolog.New(zerolog.NewTestWriter(t)))
+	if err := r.Start(t.Context()); err == nil {
+		t.Fatal("it starts")
+	}
+	r.Bind(&noted{})
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+}
+
 func aKey() msg.Revoked {
 	return msg.Revoked{What: msg.RevokedKey, Tenant: id.TenantID{UUID: id.NewAnywhere()}, Key: id.KeyID{UUID: id.NewAnywhere()}}
 }

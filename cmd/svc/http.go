@@ -56,8 +56,9 @@ func maxConns() int {
 // the descriptors with the edge.
 const metricsConns = 64
 
-// openEdge makes the edge, and the separate listener for metrics if one is configured.
-func (s *service) openEdge(context.Context) error {
+// makeEdge makes the edge, and opens the separate listener for metrics if one is configured. From here on
+// this node forgets what others revoke, so it comes before the actors, which remember.
+func (s *service) makeEdge(context.Context) error {
 	c := s.c
 	sessions := platform.NewSessions(platform.SessionsConfig{Store: s.tables, PublicURL: c.PublicURL, Live: s.trusted, Strangers: platform.StrangeSessions(s.users),
 		Ended: func(_ context.Context, t id.TenantID, user id.UserID, session id.SessionID) error {
@@ -125,6 +126,12 @@ func (s *service) openEdge(context.Context) error {
 	}
 	s.opened(server)
 	s.revoker.Bind(remembered{p, server, s.pools.lease})
+	return nil
+}
+
+// openEdge lets the edge end before the actors that it asks. Requests are answered from listen on.
+func (s *service) openEdge(context.Context) error {
+	server := s.server.Load()
 	s.onStop(func(ctx context.Context) error {
 		// A request may wait for a foreign server that hangs. The time for it is bounded so
 		// that the lease can still be given back.

@@ -74,10 +74,6 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.member.Leave(context.WithoutCancel(t.Context())) }) // its connections may be gone
-	if err := n.r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.r.Stop)
 	n.r.Join(n.member, w)
 
 	tables, trusted := store.New(db.API(t), keys), revocation.Trusts(n.member, revokingLease)
@@ -115,6 +111,10 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 		}
 	})
 	n.r.Bind(remembered{p, server, n.lease})
+	if err := n.r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.r.Stop)
 	return n
 }
 

@@ -77,8 +77,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		s.addActors,    // streams and the durable kinds
 		s.addLimits,    // buckets and semaphores
 		s.addSweep,     // due timers, open work, retention
+		s.makeEdge,     // HTTP, and what is forgotten when it is revoked
 		s.startNode,    // from here on actors receive
-		s.openEdge,     // HTTP
+		s.openEdge,     // HTTP ends before the actors
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
