@@ -118,6 +118,28 @@ func TestAMigrationOutlivesADeadlock(t *testing.T) {
 	}
 }
 
+// Tags that end users had before migration 23 are in its table after it, although the owner of the tables sees no rows of tenants.
+func TestTagsOfEndUsersAreCarriedOver(t *testing.T) {
+	db := pgtest.Empty(t)
+	pgtest.ToVersion(t, db.URL, 22)
+	admin := db.Admin(t)
+	for _, sql := range []string{
+		"INSERT INTO tenants (id, name) VALUES ('00000000-0000-7000-8000-000000000001', 'A')",
+		"INSERT INTO end_users (tenant_id, id, external_id, tags) SELECT id, new_id(now()), n::text, CASE WHEN n = 1 THEN '{vip,new,vip}' ELSE '{}' END::text[] FROM tenants, generate_series(1, 2) n",
+	} {
+		if _, err := admin.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := migrate.Up(t.Context(), db.URL); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := admin.QueryRow(t.Context(), "SELECT string_agg(u.external_id || ' ' || t.tag, ', ' ORDER BY t.tag) FROM end_user_tags t JOIN end_users u ON u.tenant_id = t.tenant_id AND u.id = t.end_user_id").Scan(&got); err != nil || got != "1 new, 1 vip" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // Roles belong to the server: databases that are migrated at once race for them.
 func TestConcurrentUpsOfSeveralDatabasesShareTheRoles(t *testing.T) {
 	server := pgtest.Private(t, pgtest.PrivateOptions{Empty: true})
@@ -283,13 +305,16 @@ func TestWhatIsMadeBeforeAMigration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	large := []string{"threads", "runs"}
 	for _, c := range []struct {
 		from       int // the version before
 		migrations []string
+		tables     []string
 		indexes    int // that they create
 	}{
-		{5, []string{"0006", "0013", "0021", "0022"}, 11},
-		{12, []string{"0013", "0021", "0022"}, 8},
+		{5, []string{"0006", "0013", "0021", "0022"}, large, 11},
+		{12, []string{"0013", "0021", "0022"}, large, 8},
+		{22, []string{"0023"}, []string{"kb_documents"}, 2},
 	} {
 		var text string
 		for _, m := range c.migrations {
@@ -298,18 +323,18 @@ func TestWhatIsMadeBeforeAMigration(t *testing.T) {
 			block, _, _ = strings.Cut(block, "```")
 			text += block
 		}
-		madeBefore(t, c.from, text, c.indexes)
+		madeBefore(t, c.from, text, c.tables, c.indexes)
 	}
 }
 
-func madeBefore(t *testing.T, from int, text string, created int) {
+func madeBefore(t *testing.T, from int, text string, tables []string, created int) {
 	t.Helper()
 	db := pgtest.New(t)
 	conn := connect(t, db.URL)
 	indexes := func() []string {
 		t.Helper()
 		return scan[[]string](t, conn, `SELECT array_agg(i.indexrelid || ' ' || i.indisvalid || ' ' || pg_get_indexdef(i.indexrelid) ORDER BY c.relname)
-			FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid IN ('threads'::regclass, 'runs'::regclass)`)
+			FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = ANY ($1::text[]::regclass[])`, tables)
 	}
 	shape := func(all []string) (out []string) {
 		for _, i := range all {

@@ -350,6 +350,69 @@ func TestThreadsOfAnEndUser(t *testing.T) {
 	}
 }
 
+// Lists by tag have the end users whose tags have it, whoever changed them: nodes of the former release write rows only.
+func TestEndUsersByTag(t *testing.T) {
+	t.Parallel()
+	w := newEmbeds(t)
+	var ids [4]id.EndUserID
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+		for i := range ids {
+			if ids[i], err = tx.UpsertEndUser(ctx, fmt.Sprint("person ", i), nil, nil, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	tag := func(i int, tags ...string) {
+		t.Helper()
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+			_, err := tx.UpdateEndUser(ctx, ids[i], &api.EndUserPatch{Tags: &tags})
+			return err
+		})
+	}
+	expect := func(what, tag string, external *string, want ...int) {
+		t.Helper()
+		got, err := w.View(w.a).EndUsers(t.Context(), EndUserFilter{Tag: &tag, ExternalID: external}, id.EndUserID{}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var places []int
+		for _, u := range got {
+			places = append(places, slices.Index(ids[:], u.ID))
+		}
+		if !slices.Equal(places, want) {
+			t.Errorf("%s: %v, want %v", what, places, want)
+		}
+	}
+	tag(0, "vip", "new", "vip")
+	tag(1, "new")
+	tag(2, "vip")
+	expect("newest first", "vip", nil, 2, 0)
+	expect("of one", "vip", ptr("person 0"), 0)
+	expect("of one without it", "vip", ptr("person 1"))
+	if next, err := w.View(w.a).EndUsers(t.Context(), EndUserFilter{Tag: ptr("vip")}, ids[2], 10); err != nil || len(next) != 1 || next[0].ID != ids[0] {
+		t.Errorf("the next page: %+v, %v", next, err)
+	}
+	if theirs, err := w.View(w.b).EndUsers(t.Context(), EndUserFilter{Tag: ptr("vip")}, id.EndUserID{}, 10); err != nil || len(theirs) > 0 {
+		t.Errorf("another tenant sees %+v, %v", theirs, err)
+	}
+	tag(0, "new")
+	expect("a tag less", "vip", nil, 2)
+	expect("the others stay", "new", nil, 1, 0)
+	if _, err := w.db.Admin(t).Exec(t.Context(), `UPDATE end_users SET tags = '{vip,rare}' WHERE id = $1`, ids[3]); err != nil {
+		t.Fatal(err)
+	}
+	expect("by another writer", "vip", nil, 3, 2)
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteEndUser(ctx, ids[2]) })
+	expect("a deleted one", "vip", nil, 3)
+	if _, err := w.db.Admin(t).Exec(t.Context(), `DELETE FROM end_users WHERE id = $1`, ids[3]); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.count(t, "SELECT count(*) FROM end_user_tags WHERE tenant_id = $1 AND tag <> 'new'", w.a); n != 0 {
+		t.Errorf("%d tags of no end user", n)
+	}
+}
+
 // Concurrent tokens of one person make one row, with the data of one of them.
 func TestConcurrentUpsertsAreOneEndUser(t *testing.T) {
 	t.Parallel()

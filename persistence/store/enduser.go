@@ -22,10 +22,19 @@ type EndUserFilter struct {
 	Tag        *string
 }
 
+// args returns the query of the list and its arguments.
+func (f *EndUserFilter) args(t id.TenantID, at id.EndUserID, limit int) (string, []any) {
+	from, n := before(at.UUID, limit)
+	if f.Tag != nil && f.ExternalID == nil {
+		return "end_users_tagged", []any{t, from, f.Tag, n}
+	}
+	return "end_users", []any{t, from, f.ExternalID, f.Tag, n}
+}
+
 // EndUsers returns end users, newest first, after at; there may be one more than limit.
 func (v View) EndUsers(ctx context.Context, f EndUserFilter, at id.EndUserID, limit int) ([]api.EndUser, error) {
-	from, n := before(at.UUID, limit)
-	return listed[api.EndUser](ctx, v, "end_users", v.tenant, from, f.ExternalID, f.Tag, n)
+	name, args := f.args(v.tenant, at, limit)
+	return listed[api.EndUser](ctx, v.planned(), name, args...)
 }
 
 // EndUser returns one end user.

@@ -186,11 +186,26 @@ type DocumentFilter struct {
 	Source *id.SourceID
 }
 
+// args returns the query of the list and its arguments.
+func (f *DocumentFilter) args(t id.TenantID, b id.KnowledgeBaseID, at id.DocumentID, limit int) (string, []any) {
+	from, n := before(at.UUID, limit)
+	if f.Source == nil {
+		return "documents", []any{t, b, from, (*string)(f.Status), n}
+	}
+	var statuses []string
+	for _, s := range lifecycle.DocumentStatuses {
+		if f.Status == nil || s == *f.Status {
+			statuses = append(statuses, string(s))
+		}
+	}
+	return armed("documents_of_source", len(statuses)), []any{t, b, from, statuses, f.Source, n}
+}
+
 // Documents returns the documents of a base, newest first. A base that does not exist has none:
 // callers look it up.
 func (v View) Documents(ctx context.Context, b id.KnowledgeBaseID, f DocumentFilter, at id.DocumentID, limit int) ([]api.Document, error) {
-	from, n := before(at.UUID, limit)
-	return listed[api.Document](ctx, v, "documents", v.tenant, b, from, (*string)(f.Status), f.Source, n)
+	name, args := f.args(v.tenant, b, at, limit)
+	return listed[api.Document](ctx, v.planned(), name, args...)
 }
 
 // Document returns one document of a base.

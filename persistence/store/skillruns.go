@@ -122,7 +122,7 @@ func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
 // limit.
 func (v View) SkillRuns(ctx context.Context, f api.SkillRunFilter, at id.SkillRunID, limit int) ([]api.SkillRun, error) {
 	from, n := before(at.UUID, limit)
-	rows, err := listed[skillRunRow](ctx, v, "skillruns", v.tenant, from, f.Skill, f.AgentRun, n)
+	rows, err := listed[skillRunRow](ctx, v.planned(), "skillruns", v.tenant, from, f.Skill, f.AgentRun, n)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,12 @@
+-- Lists are planned with their arguments: see runs.
 -- name: end_users
 SELECT id, external_id, name, email, attributes, tags, residency, created_at, updated_at FROM end_users
 WHERE tenant_id = $1 AND id < $2 AND deleted_at IS NULL AND ($3::text IS NULL OR external_id = $3) AND ($4::text IS NULL OR tags @> ARRAY[$4]) ORDER BY id DESC LIMIT $5
+
+-- name: end_users_tagged
+SELECT e.id, e.external_id, e.name, e.email, e.attributes, e.tags, e.residency, e.created_at, e.updated_at
+FROM end_user_tags t JOIN end_users e ON e.tenant_id = $1 AND e.id = t.end_user_id
+WHERE t.tenant_id = $1 AND t.tag = $3 AND t.end_user_id < $2 AND e.deleted_at IS NULL ORDER BY t.end_user_id DESC LIMIT $4
 
 -- name: end_user
 SELECT id, external_id, name, email, attributes, tags, residency, created_at, updated_at FROM end_users

@@ -56,10 +56,24 @@ SELECT id FROM kb_documents WHERE tenant_id = $1 AND base_id = $2 AND owes LIMIT
 -- name: sources_of_base
 SELECT id FROM knowledge_sources WHERE tenant_id = $1 AND base_id = $2 LIMIT $3
 
+-- Lists are planned with their arguments: see runs.
 -- name: documents
 SELECT id, name, media_type, size_bytes, status, error, chunks, source_id, uri, created_at, updated_at FROM kb_documents
-WHERE tenant_id = $1 AND base_id = $2 AND id < $3 AND deleted_at IS NULL AND ($4::text IS NULL OR status = $4) AND ($5::uuid IS NULL OR source_id = $5)
-ORDER BY id DESC LIMIT $6
+WHERE tenant_id = $1 AND base_id = $2 AND id < $3 AND deleted_at IS NULL AND ($4::text IS NULL OR status = $4)
+ORDER BY id DESC LIMIT $5
+
+-- The same of one source ($5). The arm is repeated for each status ($4): it reads its page by an index in the order of the list.
+-- name: documents_of_source
+SELECT d.id, d.name, d.media_type, d.size_bytes, d.status, d.error, d.chunks, d.source_id, d.uri, d.created_at, d.updated_at
+FROM (
+  SELECT k.id FROM (
+    /*arm*/(SELECT id FROM kb_documents
+    WHERE tenant_id = $1 AND base_id = $2 AND source_id = $5 AND status = ($4::text[])[1] AND id < $3 AND deleted_at IS NULL
+    ORDER BY id DESC LIMIT $6)/*end*/
+  ) k
+  ORDER BY id DESC LIMIT $6
+) page JOIN kb_documents d ON d.tenant_id = $1 AND d.id = page.id
+ORDER BY d.id DESC LIMIT $6
 
 -- name: document
 SELECT id, name, media_type, size_bytes, status, error, chunks, source_id, uri, created_at, updated_at FROM kb_documents
