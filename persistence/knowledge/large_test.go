@@ -53,6 +53,38 @@ func TestSearchesOfALargeBase(t *testing.T) {
 	}
 }
 
+// A phrase brings its share of a large base, and each other word its own of the chunks that have the phrase.
+func TestPhrasesOfALargeBase(t *testing.T) {
+	t.Parallel()
+	w := large(t, 50, 40)
+	w.index.phrased = 20
+	for i := range 10 {
+		texts := make([]string, 30)
+		for j := range texts {
+			texts[j] = fmt.Sprintf("boots of brown leather number %d%02d", i, j)
+		}
+		w.add(fmt.Sprint("shelf ", i), nil, texts...)
+	}
+	w.add("apart", nil, "zebra leather, and brown boots")
+	w.add("zebra", nil, "a zebra, and shoes of brown leather")
+	w.add("rare", nil, "black leather of an okapi")
+	w.add("secret", []string{"group:board"}, "brown leather of an ocelot")
+	for query, want := range map[string]string{`"brown leather" zebra`: "zebra", `zebra "brown leather"`: "zebra", `"black leather"`: "rare", `"brown leather" "black leather"`: "", `"brown leather" ocelot`: "shelf"} {
+		hits := w.search(query)
+		if len(hits) == 0 && want != "" || len(hits) > 0 && (want == "" || !strings.HasPrefix(hits[0].DocumentName, want)) {
+			t.Errorf("%s: first of %d is %+v, want %q", query, len(hits), hits[:min(1, len(hits))], want)
+		}
+		for _, h := range hits {
+			if h.DocumentName == "apart" || h.DocumentName == "secret" || h.Score <= 0 || h.Score > 1 {
+				t.Errorf("%s: found %+v", query, h)
+			}
+		}
+	}
+	if got := w.names(`"brown leather" ocelot`, "group:board"); !strings.HasPrefix(got, "secret") {
+		t.Errorf("the board finds %q", got)
+	}
+}
+
 // Where no word is frequent, a large base is ranked as a small one is.
 func TestALargeBaseIsRankedAsASmallOne(t *testing.T) {
 	t.Parallel()
@@ -79,6 +111,9 @@ func TestALargeBaseIsRankedAsASmallOne(t *testing.T) {
 			words = append(words, zipf(r))
 		}
 		query := strings.Join(words, " ") + [...]string{"", " "}[r.IntN(2)]
+		if r.IntN(3) == 0 {
+			query = fmt.Sprintf("%q %s", zipf(r)+" "+zipf(r), query)
+		}
 		if last := words[len(words)-1]; len(last) < leastBeginning {
 			query += " "
 		}

@@ -33,6 +33,9 @@ const (
 	MaxCandidates = 20_000
 	// wideCandidates is about how many chunks it ranks where the viewer may see more than MaxCandidates.
 	wideCandidates = 8000
+	// phraseCandidates is how many chunks with a phrase are ranked there. Each chunk with all its words has to be read, and
+	// those with the phrase differ by little.
+	phraseCandidates = 2000
 	// leastOthers is of how many chunks one may conclude how frequent a word is, and guessed the part of
 	// all chunks in which it occurs otherwise.
 	leastOthers = 30
@@ -68,6 +71,7 @@ type Index struct {
 	seen     seen
 	most     int   // MaxCandidates
 	wide     int   // wideCandidates
+	phrased  int   // phraseCandidates
 	few      int64 // fewChunks; negative: never few
 }
 
@@ -75,7 +79,7 @@ type Index struct {
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
 	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}},
-		places: store.NewPlaces(searchesEach, searchesAll, searchesWaiting), most: MaxCandidates, wide: wideCandidates, few: fewChunks}
+		places: store.NewPlaces(searchesEach, searchesAll, searchesWaiting), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
 }
 
 // Query is a search in one base.
@@ -277,11 +281,12 @@ func (c *candidate) at() chunkAt { return chunkAt{c.document, c.position} }
 func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, few bool, p *lexis.Query, most int) ([]candidate, error) {
 	var rows pgx.Rows
 	var err error
-	wide, share := chunks > int64(x.most) && len(p.Phrases) == 0, 0
+	wide, share := chunks > int64(x.most), 0
 	if wide {
-		var of []string
-		of, share = x.shares(number, p)
-		rows, err = tx.Query(ctx, q.sql().shares, q.Tenant, q.Base, q.Viewer, of, share)
+		var match []string
+		var of []int
+		match, of, share = x.shares(number, p)
+		rows, err = tx.Query(ctx, q.sql().shares, q.Tenant, q.Base, q.Viewer, match, share, of)
 	} else {
 		sql := q.sql().candidates
 		if few {
@@ -304,8 +309,10 @@ func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks in
 		c     candidate
 		terms pgtype.DriverBytes
 		total int
-		of    int // the part of the query, from 1; 0: there is one
+		of    int   // the part of the query, from 1; 0: there is one
+		room  []int // for counts
 	)
+	const roomFor = 64               // candidates at a time
 	seen := make([]int, len(hashes)) // in how many candidates a word occurs
 	starts := 0                      // in how many the unfinished word is a beginning
 	brought := make([]int, len(hashes)+2)
@@ -324,7 +331,10 @@ func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks in
 			}
 			known[c.at()] = len(list)
 		}
-		c.counts = make([]int, len(hashes))
+		if len(room) < len(hashes) {
+			room = make([]int, roomFor*len(hashes))
+		}
+		c.counts, room = room[:len(hashes):len(hashes)], room[len(hashes):]
 		for i, alternatives := range hashes {
 			for _, h := range alternatives {
 				c.counts[i] += occurs(terms, h)
@@ -365,19 +375,57 @@ func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks in
 		}
 		c.score = min(1, c.score/highest)
 	}
-	slices.SortFunc(list, before)
-	return list[:min(len(list), most)], nil
+	return best(list, most), nil
 }
 
-// shares returns the parts of a query that bring candidates of their own: each word, all words, and the unfinished
-// word; and how many each brings at most.
-func (x *Index) shares(number int64, p *lexis.Query) (of []string, most int) {
-	of = words(number, p)
-	of = append(of, strings.Join(of, "&"))
-	if len([]rune(p.Last)) >= leastBeginning {
-		of = append(of, lexeme(number, p.Last)+":*")
+// best returns the first candidates of a list, in order, at most most: few of many, so that the others are not sorted.
+func best(list []candidate, most int) []candidate {
+	first := make([]candidate, 0, min(len(list), most))
+	for i := range list {
+		if len(first) == most && before(first[most-1], list[i]) < 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(first, list[i], before)
+		if len(first) == most {
+			first = first[:most-1]
+		}
+		first = slices.Insert(first, at, list[i])
 	}
-	return of, max(1, x.wide/len(of))
+	return first
+}
+
+// shares returns the parts of a query that bring candidates of their own, and which they are, from 1: each word, all words,
+// and the unfinished word; and how many each brings at most. What a part brings has all phrases of the query, so that their own
+// words are one part, that of the first one.
+func (x *Index) shares(number int64, p *lexis.Query) (match []string, of []int, most int) {
+	list := words(number, p)
+	phrases := phrases(list, p)
+	within := slices.Concat(p.Phrases...)
+	add := func(part int, s string) {
+		if phrases != "" {
+			s += "&" + phrases
+		}
+		match, of = append(match, s), append(of, part)
+	}
+	for i, w := range list {
+		if !slices.Contains(within, i) {
+			add(i+1, w)
+		}
+	}
+	if len(list) > 1 && len(of) > 0 {
+		add(len(list)+1, strings.Join(list, "&"))
+	}
+	if phrases != "" {
+		match, of = append(match, phrases), append(of, p.Phrases[0][0]+1)
+	}
+	if len([]rune(p.Last)) >= leastBeginning {
+		add(len(list)+2, lexeme(number, p.Last)+":*")
+	}
+	most = max(1, x.wide/len(of))
+	if phrases != "" {
+		most = min(most, x.phrased)
+	}
+	return match, of, most
 }
 
 // estimate corrects in how many of n chunks a word occurs, for words that brought no more than their share: it
@@ -438,14 +486,23 @@ func expression(number int64, p *lexis.Query) (match string, prefix *string) {
 		any, prefix = append(any, last), &last
 	}
 	match = strings.Join(any, "|")
-	for _, phrase := range p.Phrases {
-		parts := make([]string, len(phrase))
-		for i, at := range phrase {
-			parts[i] = words[at]
-		}
-		match = "(" + match + ")&(" + strings.Join(parts, "<->") + ")"
+	if phrases := phrases(words, p); phrases != "" {
+		match = "(" + match + ")&" + phrases
 	}
 	return match, prefix
+}
+
+// phrases returns the tsquery of a text with all phrases of a query; empty if it has none.
+func phrases(words []string, p *lexis.Query) string {
+	all := make([]string, len(p.Phrases))
+	for i, phrase := range p.Phrases {
+		parts := make([]string, len(phrase))
+		for j, at := range phrase {
+			parts[j] = words[at]
+		}
+		all[i] = "(" + strings.Join(parts, "<->") + ")"
+	}
+	return strings.Join(all, "&")
 }
 
 // texts returns the hits of the best candidates.
