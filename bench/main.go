@@ -40,6 +40,7 @@ var scenarios = []struct {
 	{"feed", "runs of a tenant with 200 consoles against without", benchFeed},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},
 	{"knowledge", "searches of 1,000,000 chunks, and beside runs and ingestion", benchKnowledge},
+	{"ingestion", "memory and time of a 49 MiB text and a PDF of 500 pages, and runs beside them", benchIngestion},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
 
