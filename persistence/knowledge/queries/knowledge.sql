@@ -36,11 +36,11 @@ WHERE c.vector IS NOT NULL
 -- Chunks that match, that are shown and that the viewer ($3) may see. $5 is the unfinished last
 -- word, NULL if there is none.
 -- OFFSET 0 keeps the planner, which cannot know how rare the words are, from reading all chunks of
--- all documents instead of the index, and IS TRUE from reading the places of all chunks of the tenant beside it.
+-- all documents instead of the index.
 -- name: candidates
 SELECT c.document_id, c.generation, c.position, c.length, c.terms, c.prefix, 0 AS part
 FROM (SELECT tenant_id, document_id, generation, position, length, terms, coalesce(lexemes @@ $5::tsquery, false) AS prefix
-  FROM kb_chunks WHERE (tenant_id = $1) IS TRUE AND lexemes @@ $4::tsquery OFFSET 0) c
+  FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
 JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
 WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $6
@@ -60,7 +60,7 @@ LIMIT $6
 SELECT c.document_id, c.generation, c.position, c.length, c.terms, false AS prefix, w.part
 FROM unnest($4::text[], $6::int[]) AS w (match, part) CROSS JOIN LATERAL (
   SELECT k.document_id, k.generation, k.position, k.length, k.terms
-  FROM (SELECT document_id, generation, position, length, terms FROM kb_chunks WHERE (tenant_id = $1) IS TRUE AND lexemes @@ w.match::tsquery OFFSET 0) k
+  FROM (SELECT document_id, generation, position, length, terms FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ w.match::tsquery OFFSET 0) k
   JOIN kb_documents d ON d.tenant_id = $1 AND d.id = k.document_id AND d.shown = k.generation
   WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
   LIMIT $5
@@ -70,7 +70,7 @@ FROM unnest($4::text[], $6::int[]) AS w (match, part) CROSS JOIN LATERAL (
 -- were meant are looked for.
 -- name: similar
 SELECT left(c.text, 4000)
-FROM (SELECT tenant_id, document_id, generation, text FROM kb_chunks WHERE (tenant_id = $1) IS TRUE AND lexemes @@ $4::tsquery OFFSET 0) c
+FROM (SELECT tenant_id, document_id, generation, text FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
 JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
 WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $5
