@@ -200,6 +200,17 @@ export function Bars({ label, periods, series, tick, text, whole = false }: Draw
   );
 }
 
+/** Spark draws counts without axes or words, beside a number that says what they add up to. */
+export function Spark({ values, tone }: { values: readonly number[]; tone: Tone }) {
+  const most = Math.max(1, ...values);
+  return (
+    <svg class="spark" viewBox={`0 0 ${values.length * STEP} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
+      <line class="axis" x1={0} x2={values.length * STEP} y1={HEIGHT} y2={HEIGHT} />
+      {values.map((v, i) => v > 0 && <rect key={i} class={"bar tone-" + tone} x={i * STEP + 1} width={STEP - 2} y={HEIGHT - Math.max(8, (v / most) * HEIGHT)} height={Math.max(8, (v / most) * HEIGHT)} />)}
+    </svg>
+  );
+}
+
 /** Band draws durations: the middle as a line, and the way from it to the slow end as a band with a dashed edge. */
 export function Band({ label, periods, low, high, tick, text }: Omit<DrawProps, "series"> & { low: Series; high: Series }) {
   const most = Math.max(0, ...high.values.map((v) => v ?? 0), ...low.values.map((v) => v ?? 0));

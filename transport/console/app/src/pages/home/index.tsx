@@ -7,12 +7,13 @@ import { firstSteps } from "../../client/prefs";
 import { can } from "../../client/session";
 import { readStats, statsZone, useEnded, type Stat } from "../../live/stats";
 import type { Overview } from "../../client/types";
+import { Spark, type Tone } from "../../controls/chart";
 import { ErrorState, Loading } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { overview, refresh } from "../../frame/overview";
 import { href } from "../../frame/router";
-import { useResource } from "../../live/resource";
+import { useResource, type Resource } from "../../live/resource";
 import { countText, plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { pages, type PageProps } from "../registry";
@@ -23,6 +24,11 @@ const exists = (page: string): boolean => pages.some((p) => p.path === page && c
 export default function Home(_: PageProps) {
   useEffect(refresh, []);
   const r = overview();
+  const day = useResource<Stat[]>("day " + statsZone(), (s) => {
+    const to = Math.ceil(Date.now() / 3_600_000) * 3_600_000;
+    return readStats({ from: to - 24 * 3_600_000, to, step: "hour" }, s);
+  });
+  useEnded(day as never);
   const o = r.data.value;
   const error = r.error.value;
   return (
@@ -32,22 +38,34 @@ export default function Home(_: PageProps) {
       {!o && !error && <Loading rows={4} />}
       {o && (
         <>
-          <Counters o={o} />
+          <Counters o={o} day={day.data.value} />
           <div class="home">
-            <section aria-labelledby="needs">
-              <h2 id="needs">What needs you</h2>
-              <Needs o={o} />
-            </section>
-            {firstSteps.value === "shown" && <FirstSteps o={o} />}
+            <div class="home-side">
+              <section class="card" aria-labelledby="needs">
+                <h2 id="needs">What needs you</h2>
+                <Needs o={o} />
+              </section>
+              {firstSteps.value === "shown" && <FirstSteps o={o} />}
+            </div>
+            <Day day={day} />
           </div>
-          <Day />
         </>
       )}
     </>
   );
 }
 
-function Counter({ label, value, to, note }: { label: string; value: number; to: string | null; note?: ComponentChildren }) {
+interface CounterProps {
+  label: string;
+  value: number;
+  to: string | null;
+  note?: ComponentChildren;
+  /** What happened in each of the last 24 hours; the chart's table has the same figures in words. */
+  hours?: readonly number[] | undefined;
+  tone?: Tone;
+}
+
+function Counter({ label, value, to, note, hours, tone = "one" }: CounterProps) {
   const inside = (
     <>
       <span class="counter-n">{countText(value)}</span>
@@ -64,22 +82,24 @@ function Counter({ label, value, to, note }: { label: string; value: number; to:
         <div>{inside}</div>
       )}
       {note && <span class="dim">{note}</span>}
+      {hours && <Spark values={hours} tone={tone} />}
     </li>
   );
 }
 
-function Counters({ o }: { o: Overview }) {
+function Counters({ o, day }: { o: Overview; day: Stat[] | undefined }) {
   const runs = (status: string): string | null => (exists("runs") ? href("runs", { status }) : null);
   const since = new Date(Date.parse(o.at) - 86_400_000).toISOString();
   const ended = (status: string): string | null => (exists("runs") ? href("runs", { status, from: since }) : null);
+  const hours = (f: (i: Stat) => number): number[] | undefined => day?.map(f);
   return (
     <ul class="counters" aria-label="Now">
       <Counter label="waiting for you" value={o.approvals.mine} to={href("approvals")} note={o.approvals.mine > 0 && o.approvals.next_expires_at ? <>next expires <Time at={o.approvals.next_expires_at} /></> : null} />
       <Counter label="running" value={o.runs.running} to={runs("running")} note={o.runs.queued > 0 ? `${countText(o.runs.queued)} queued` : null} />
-      <Counter label="waiting for approval" value={o.runs.waiting_approval} to={runs("waiting_approval")} />
-      <Counter label="succeeded in 24 h" value={o.runs.succeeded_24h} to={ended("succeeded")} />
-      <Counter label="failed in 24 h" value={o.runs.failed_24h} to={ended("failed")} note={o.runs.cancelled_24h > 0 ? `${countText(o.runs.cancelled_24h)} cancelled` : null} />
-      {o.deliveries && <Counter label="deliveries failed in 24 h" value={o.deliveries.failed_24h} to={exists("webhooks") ? href("webhooks") : null} note={o.deliveries.pending > 0 ? `${countText(o.deliveries.pending)} pending` : null} />}
+      <Counter label="waiting for approval" value={o.runs.waiting_approval} to={runs("waiting_approval")} hours={hours((i) => i.approvals.requested)} tone="two" />
+      <Counter label="succeeded in 24 h" value={o.runs.succeeded_24h} to={ended("succeeded")} hours={hours((i) => i.runs.succeeded)} tone="ok" />
+      <Counter label="failed in 24 h" value={o.runs.failed_24h} to={ended("failed")} note={o.runs.cancelled_24h > 0 ? `${countText(o.runs.cancelled_24h)} cancelled` : null} hours={hours((i) => i.runs.failed)} tone="bad" />
+      {o.deliveries && <Counter label="deliveries failed in 24 h" value={o.deliveries.failed_24h} to={exists("webhooks") ? href("webhooks") : null} note={o.deliveries.pending > 0 ? `${countText(o.deliveries.pending)} pending` : null} hours={hours((i) => i.deliveries.failed)} tone="bad" />}
     </ul>
   );
 }
@@ -160,7 +180,7 @@ function FirstSteps({ o }: { o: Overview }) {
   ).filter((s) => exists(s.page));
   if (steps.length === 0 || steps.every((s) => s.done)) return null;
   return (
-    <section aria-labelledby="first">
+    <section class="card" aria-labelledby="first">
       <div class="first-head">
         <h2 id="first">First steps</h2>
         <button type="button" class="small" onClick={() => (firstSteps.value = "dismissed")}>
@@ -191,21 +211,12 @@ function did(what: string): boolean {
   }
 }
 
-function Day() {
-  const stats = useResource<Stat[]>(
-    "day " + statsZone(),
-    (s) => {
-      const to = Math.ceil(Date.now() / 3_600_000) * 3_600_000;
-      return readStats({ from: to - 24 * 3_600_000, to, step: "hour" }, s);
-    },
-  );
-  useEnded(stats as never);
-  if (stats.error.value && !stats.data.value) return <ErrorState problem={stats.error.value} retry={() => void stats.reload()} />;
-  if (!stats.data.value) return <Loading rows={3} />;
+function Day({ day }: { day: Resource<Stat[]> }) {
+  const items = day.data.value;
   return (
-    <>
-      {stats.error.value && <ErrorState problem={stats.error.value} retry={() => void stats.reload()} />}
-      <Chart items={stats.data.value} />
-    </>
+    <div>
+      {day.error.value && <ErrorState problem={day.error.value} retry={() => void day.reload()} />}
+      {items ? <Chart items={items} /> : !day.error.value && <Loading rows={3} />}
+    </div>
   );
 }
