@@ -46,7 +46,6 @@ func TestAgents(t *testing.T) {
 	p.reload()
 	visible(t, changes)
 	p.accessible("changes of an agent")
-	p.picture("console-agent-changes")
 
 	// As JSON, with what is wrong at its place.
 	click(t, p.byRole("tab", "JSON"))
@@ -125,16 +124,15 @@ func TestTheTourOfAgentsWebhooksAndAudit(t *testing.T) {
 		t.Run(look, func(t *testing.T) {
 			t.Parallel()
 			p := visit(t, shared, l).as("admin", "/console/agents")
-			for _, page := range []struct{ path, heading, picture string }{
-				{"agents", "Agents", "agents"}, {"agents/" + agent, name, "agent"}, {"webhooks", "Webhooks", "webhooks"},
-				{"webhooks/" + hook, "Webhooks", "webhook"}, {"audit", "Audit", "audit"},
+			for _, page := range []struct{ path, heading string }{
+				{"agents", "Agents"}, {"agents/" + agent, name}, {"webhooks", "Webhooks"},
+				{"webhooks/" + hook, "Webhooks"}, {"audit", "Audit"},
 			} {
 				p.goTo("/console/" + page.path)
 				p.heading(page.heading)
 				must(t, expect.Locator(p.Locator("[aria-busy=true]")).ToHaveCount(0))
 				p.accessible(page.path + " in " + look)
 				p.narrow(page.path)
-				p.picture("console-" + page.picture + "-" + look)
 			}
 		})
 	}

@@ -116,7 +116,6 @@ func TestTheQueue(t *testing.T) {
 	must(t, expect.Page(p.Page).ToHaveTitle(regexp.MustCompile(`^\(\d+\) Approvals · svc$`)))
 	visible(t, p.GetByRole("link", playwright.PageGetByRoleOptions{Name: regexp.MustCompile(`^Approvals, \d+ waiting$`)}))
 	p.accessible("the list")
-	p.picture("console-approvals-list")
 	first := p.items().First().GetByRole("link")
 	must(t, expect.Locator(first).ToHaveAccessibleName(regexp.MustCompile(`^demo\.orders\.refund, low risk, \d+ h left$`)))
 	p.press("j", "Enter")
@@ -297,7 +296,6 @@ func TestOnAPhone(t *testing.T) {
 		t.Errorf("the page is %v wide", wide)
 	}
 	p.accessible("an approval on a phone")
-	p.picture("console-approval-phone")
 	must(t, p.button("Menu").Click())
 	menu := p.byRole("dialog", "Menu")
 	visible(t, menu.GetByRole("navigation", named0("Main")))

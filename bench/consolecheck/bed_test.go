@@ -287,7 +287,7 @@ func (s *service) call(t *testing.T, method, path string, in, out any) {
 		if in != nil {
 			q.Header.Set("Content-Type", "application/json")
 		}
-		answer, err = (&http.Client{Timeout: patience}).Do(q)
+		answer, err = (&http.Client{Timeout: 2 * time.Minute}).Do(q) // as long as a dry run may take
 		must(t, err)
 		defer answer.Body.Close()
 		b, err = io.ReadAll(answer.Body)
@@ -632,6 +632,9 @@ func (p *tab) picture(name string) {
 	if *pictures == "" {
 		return
 	}
-	_, err := p.Screenshot(playwright.PageScreenshotOptions{Path: playwright.String(filepath.Join(*pictures, name+".png"))})
+	shot, err := p.Screenshot()
 	must(p.t, err)
+	small, err := palette(shot)
+	must(p.t, err)
+	must(p.t, os.WriteFile(filepath.Join(*pictures, name+".png"), small, 0o644))
 }

@@ -301,9 +301,6 @@ func TestTheTourOfEmbed(t *testing.T) {
 			if wide.(int) > 0 {
 				t.Errorf("it scrolls sideways by %v", wide)
 			}
-			p.picture("console-embed-" + name)
-			must(t, p.box("Accent").ScrollIntoViewIfNeeded())
-			p.picture("console-embed-theme-" + name)
 		})
 	}
 }

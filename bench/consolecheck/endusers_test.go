@@ -185,7 +185,6 @@ func TestTheTourOfEndUsers(t *testing.T) {
 			p := v.signedIn(email, "/console/end-users")
 			visible(t, p.Locator(`[data-id="`+id+`"]`))
 			p.accessible("the list of end users in " + name)
-			p.picture("console-end-users-" + name)
 			p.goTo("/console/end-users/" + id)
 			must(t, expect.Locator(p.byRole("list", "Threads").Locator("> li")).ToHaveCount(2))
 			p.accessible("an end user in " + name)
@@ -194,7 +193,6 @@ func TestTheTourOfEndUsers(t *testing.T) {
 			if wide.(int) > 0 {
 				t.Errorf("it scrolls sideways by %v", wide)
 			}
-			p.picture("console-end-user-" + name)
 		})
 	}
 }

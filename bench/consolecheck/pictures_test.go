@@ -1,9 +1,16 @@
 package consolecheck
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,7 +81,7 @@ func shopOf(t *testing.T, s *service) (email string, stops []stop) {
 	s.call(t, "POST", "/v1/triggers/"+schedule.ID+"/fire", nil, nil)
 
 	to := newReceiver(t)
-	hook := s.hook(t, to.url, "run.completed", "run.failed", "approval.created")
+	hook := s.hook(t, to.url, "run.completed", "run.failed", "approval.requested")
 	to.broken.Store(true)
 	var tested struct {
 		DeliveryID string `json:"delivery_id"`
@@ -137,6 +144,7 @@ func shopOf(t *testing.T, s *service) (email string, stops []stop) {
 		{"usage", "usage", "Usage"},
 		{"audit", "audit", "Audit"},
 		{"settings", "settings?tab=members", "Settings"},
+		{"settings-org", "settings?tab=org", "Settings"},
 		{"api", "api?op=runAgent", "API"},
 	}
 }
@@ -149,7 +157,7 @@ func TestPictures(t *testing.T) {
 	if *pictures == "" {
 		return
 	}
-	s := own(t)
+	s := own(t, "SVC_SKILL_STEP_TIMEOUT=60s") // a busy machine takes them too
 	email, stops := shopOf(t, s)
 	for name, l := range map[string]look{"light": {width: 1280, height: 800}, "dark": {width: 1280, height: 800, dark: true}, "phone": {width: 390, height: 780}} {
 		t.Run(name, func(t *testing.T) {
@@ -192,4 +200,39 @@ func (p *tab) day() {
 			_ = r.Fulfill(playwright.RouteFulfillOptions{ContentType: playwright.String("application/json"), Body: body})
 		}
 	}))
+}
+
+// palette encodes a picture with its 256 commonest colours: a page has few, and the file is a third as large.
+func palette(shot []byte) ([]byte, error) {
+	full, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		return nil, err
+	}
+	at := full.Bounds()
+	count := map[color.RGBA]int{}
+	rgba := image.NewRGBA(at)
+	draw.Draw(rgba, at, full, at.Min, draw.Src)
+	for y := at.Min.Y; y < at.Max.Y; y++ {
+		for x := at.Min.X; x < at.Max.X; x++ {
+			count[rgba.RGBAAt(x, y)]++
+		}
+	}
+	common := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return count[b] - count[a] })
+	var colors color.Palette
+	for _, c := range common[:min(256, len(common))] {
+		colors = append(colors, c)
+	}
+	index := map[color.RGBA]uint8{}
+	for _, c := range common {
+		index[c] = uint8(colors.Index(c))
+	}
+	small := image.NewPaletted(at, colors)
+	for y := at.Min.Y; y < at.Max.Y; y++ {
+		for x := at.Min.X; x < at.Max.X; x++ {
+			small.SetColorIndex(x, y, index[rgba.RGBAAt(x, y)])
+		}
+	}
+	var out bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small)
+	return out.Bytes(), err
 }

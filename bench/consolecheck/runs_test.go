@@ -85,7 +85,6 @@ func TestAFailedRunIsFound(t *testing.T) {
 	step := p.byRole("region", "Step 2")
 	must(t, expect.Locator(step).ToContainText("The provider is overloaded."))
 	must(t, expect.Locator(p.row("^Step 2, llm, sim-1, failed")).ToHaveAttribute("aria-selected", "true"))
-	p.picture("console-run-failed")
 	p.accessible("a failed run")
 
 	// Keys go through the steps; the step is in the address, survives a reload, and Back leads to the list.
@@ -205,7 +204,6 @@ func TestARunningRun(t *testing.T) {
 	before := length()
 	until(t, "the text grows", func() bool { return length() > before+100 })
 	must(t, expect.Locator(p.button("Follow")).ToHaveAttribute("aria-pressed", "true"))
-	p.picture("console-run-live")
 	p.accessible("a running run")
 	must(t, p.byRole("tab", "Conversation").Click())
 	hasURL(t, p, `tab=conversation`)
@@ -328,7 +326,6 @@ func TestARunOfManySteps(t *testing.T) {
 	nodes("after all keys")
 	must(t, p.byRole("checkbox", "Only failed").Check())
 	must(t, expect.Locator(p.byRole("grid", "Steps")).ToHaveAttribute("aria-rowcount", "2"))
-	p.picture("console-run-steps")
 }
 
 // Section 6 (and everywhere): texts of strangers are plain, what cannot be seen in them is visible.
@@ -381,7 +378,6 @@ func TestThePlayground(t *testing.T) {
 	must(t, message.Fill(`/call demo.orders.refund {"order_id":"1001","amount":3,"reason":"late"}`+"\n/say Refunded."))
 	must(t, p.button("Send").Click())
 	visible(t, log.GetByRole("region", named0(tool)))
-	p.picture("console-playground")
 	p.accessible("the playground with an approval")
 	must(t, log.GetByRole("button", named0("Approve")).Click())
 	must(t, expect.Locator(p.byRole("region", "Events").Locator("summary", playwright.LocatorLocatorOptions{HasText: "run.completed"})).ToHaveCount(2))
@@ -425,15 +421,15 @@ func TestTheTourOfRuns(t *testing.T) {
 			t.Parallel()
 			v := visit(t, shared, l)
 			p := v.signedIn(email, "/console/runs?agent="+agent)
-			for _, stop := range []struct{ path, heading, picture string }{
-				{"runs?agent=" + agent, "Runs", "runs"},
-				{"runs?agent=" + agent + "&origin=trigger", "Runs", ""},
-				{"runs/" + bad, "Run " + short(bad), "run"},
-				{"runs/" + bad + "?tab=conversation", "Run " + short(bad), "conversation"},
-				{"runs/" + bad + "?tab=json", "Run " + short(bad), ""},
-				{"runs/" + waits, "Run " + short(waits), "run-waiting"},
-				{"threads/" + thread.ID, "Order 1001", "thread"},
-				{"playground?agent=" + agent + "&thread=" + thread.ID, "Playground", ""},
+			for _, stop := range []struct{ path, heading string }{
+				{"runs?agent=" + agent, "Runs"},
+				{"runs?agent=" + agent + "&origin=trigger", "Runs"},
+				{"runs/" + bad, "Run " + short(bad)},
+				{"runs/" + bad + "?tab=conversation", "Run " + short(bad)},
+				{"runs/" + bad + "?tab=json", "Run " + short(bad)},
+				{"runs/" + waits, "Run " + short(waits)},
+				{"threads/" + thread.ID, "Order 1001"},
+				{"playground?agent=" + agent + "&thread=" + thread.ID, "Playground"},
 			} {
 				p.goTo("/console/" + stop.path)
 				p.heading(stop.heading)
@@ -443,9 +439,6 @@ func TestTheTourOfRuns(t *testing.T) {
 				must(t, err)
 				if wide.(int) > 0 {
 					t.Errorf("%s scrolls sideways by %v", stop.path, wide)
-				}
-				if stop.picture != "" {
-					p.picture("console-" + stop.picture + "-" + name)
 				}
 			}
 			must(t, p.box("Message").Fill("hello"))
@@ -478,5 +471,4 @@ func TestAnAnswerIsMarkdown(t *testing.T) {
 	contains(t, said, "U+202E")
 	contains(t, said, "<b>no</b>")
 	p.accessible("an answer in Markdown")
-	p.picture("console-markdown")
 }

@@ -378,7 +378,7 @@ func TestOwnersSettings(t *testing.T) {
 			for _, tab := range []string{"keys", "members", "org", "models", "tenant"} {
 				p.goTo("/console/settings?tab=" + tab)
 				p.settled("Settings")
-				p.check("console-settings-"+tab+"-"+name, name)
+				p.check("settings, "+tab, name)
 			}
 		})
 	}

@@ -155,7 +155,6 @@ func TestAHookFromTheConsole(t *testing.T) {
 	sample := p.byRole("region", "Signed example")
 	contains(t, sample, "openssl dgst -sha256 -hmac")
 	contains(t, sample, url)
-	p.picture("console-triggers-light")
 	p.accessible("a hook")
 	must(t, p.byRole("tab", "Python").Click())
 	contains(t, sample, "hmac.new")

@@ -193,12 +193,6 @@ func TestTheTourOfUsage(t *testing.T) {
 				if wide.(int) > 0 {
 					t.Errorf("%s scrolls sideways by %v", path, wide)
 				}
-				if path == "usage" {
-					p.picture("console-usage-" + map[string]string{"light": "light", "dark": "dark", "a phone": "phone"}[name])
-				}
-			}
-			if name == "light" {
-				p.picture("console-usage-groups")
 			}
 			p.goTo("/console/usage")
 			for _, caption := range []string{"Cost by day", "Time to first token"} {

@@ -72,7 +72,6 @@ func TestAWorkflowFromTheConsole(t *testing.T) {
 	gone(t, problems)
 	must(t, p.button("Save draft").Click())
 	contains(t, problems, `definition.nodes[1].risk`)
-	p.picture("console-workflows-editor-light")
 	p.accessible("a definition with a problem")
 	// It is marked at its line, and its link leads there.
 	must(t, expect.Locator(box.Locator(".cm-lintRange-error")).ToHaveText(`"terrible"`))
@@ -138,7 +137,6 @@ func TestATestRunLightsUp(t *testing.T) {
 	bar := p.GetByRole("region", playwright.PageGetByRoleOptions{Name: regexp.MustCompile("^Run ")})
 	link := bar.GetByRole("link", named0("workflow:gate, high risk"))
 	visible(t, link)
-	p.picture("console-workflows-light")
 	p.accessible("a run that waits")
 
 	// By the keyboard: from node to node, and into one.
@@ -214,7 +212,6 @@ func TestWorkflowsAreQuiet(t *testing.T) {
 			p.goTo("/console/workflows/" + good + "?run=" + waits.RunID)
 			visible(t, p.node("approve, gate, waiting"))
 			p.accessible("a run that waits in " + name)
-			p.picture("console-workflows-" + name)
 			for _, tab := range []string{"table", "definition", "versions", "runs"} {
 				p.goTo("/console/workflows/" + id + "?tab=" + tab)
 				visible(t, p.byRole("tab", strings.ToUpper(tab[:1])+tab[1:]))
