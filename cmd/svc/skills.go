@@ -24,13 +24,12 @@ func (k secrets) Open(ctx context.Context, t id.TenantID, of id.SkillID, revisio
 // screenshots stores the screenshots of browser skills.
 type screenshots struct{ blobs *blob.Store }
 
-// Keep stores a screenshot. The row of its run exists, so nothing is in doubt.
+// Keep stores a screenshot. The row of its run, which names all of them, exists.
 func (f screenshots) Keep(ctx context.Context, t id.TenantID, run id.SkillRunID, step string, jpeg []byte) (string, error) {
 	key := store.SkillShot(t, run, step)
-	if _, _, err := f.blobs.Put(ctx, key, bytes.NewReader(jpeg), maxShot); err != nil {
+	if _, _, err := f.blobs.PutNamed(ctx, key, bytes.NewReader(jpeg), maxShot); err != nil {
 		return "", err
 	}
-	f.blobs.Settle(key, true)
 	return key, nil
 }
 

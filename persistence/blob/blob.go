@@ -185,6 +185,16 @@ func (s *Store) Close() error { return s.files.close() }
 // has its previous content; after ErrUnavailable a later Sweep checks. After a success the caller
 // commits the row that names the key, and calls Settle.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error) {
+	return s.put(ctx, key, r, max, true)
+}
+
+// PutNamed is Put for a key that a committed row names already. Nothing is in doubt, so it writes no note, and
+// Settle is not called.
+func (s *Store) PutNamed(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error) {
+	return s.put(ctx, key, r, max, false)
+}
+
+func (s *Store) put(ctx context.Context, key string, r io.Reader, max int64, doubtful bool) (size int64, sum [sha256.Size]byte, err error) {
 	defer observe("put", time.Now(), &err)
 	if err := check(key); err != nil {
 		return 0, sum, err
@@ -194,9 +204,11 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, max int64) (si
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
 	defer s.done(c.name)
-	err = s.note(ctx, key) // before the blob is visible
+	if doubtful {
+		err = s.note(ctx, key) // before the blob is visible
+	}
 	if err == nil {
-		if err = s.files.publish(ctx, c.f, c.name, key, c.size, c.sum); err != nil {
+		if err = s.files.publish(ctx, c.f, c.name, key, c.size, c.sum); err != nil && doubtful {
 			s.Settle(key, !errors.Is(err, ErrUnavailable))
 		}
 	}

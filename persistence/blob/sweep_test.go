@@ -159,6 +159,32 @@ func TestSweepOfFilesWithoutAnOwner(t *testing.T) {
 }
 
 // A commit of unknown outcome may become true for a while.
+// TestANamedBlobIsInNoDoubt: what a committed row names is stored without a note, and stays when its owner dies.
+func TestANamedBlobIsInNoDoubt(t *testing.T) {
+	t.Parallel()
+	dirs, at := share(t, "one", "two")
+	d := &drip{make(chan byte)}
+	put := make(chan error, 1)
+	go func() {
+		_, _, err := dirs[0].PutNamed(t.Context(), "named", d, 10)
+		put <- err
+	}()
+	d.bytes <- 'x' // it is being read
+	if got := all(t, at); got != ".tmp/one" {
+		t.Fatal("before the end: ", got)
+	}
+	close(d.bytes)
+	if err := <-put; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dirs[1].Sweep(t.Context(), &rows{dead: []string{"one"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := all(t, at); got != "named" {
+		t.Fatal("in the end: ", got)
+	}
+}
+
 func TestDoubtsAreSettledLater(t *testing.T) {
 	for _, committed := range []bool{false, true} {
 		t.Run(fmt.Sprint(committed), func(t *testing.T) {
