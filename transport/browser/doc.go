@@ -13,7 +13,8 @@
 //
 // # Sessions
 //
-// Each job has a context of its own: no cookie, cache or storage is shared. Its traffic goes
+// Each job has a context of its own: no cookie, cache or storage is shared. While there is no job, one
+// session is made ahead, with its proxy, context and empty page (decision 62). The traffic of a session goes
 // through a forward proxy of its own over the outbound guard; Chromium resolves no names itself
 // and has no other way out (no QUIC, no WebRTC outside the proxy). A landing of the main frame,
 // or one of its redirects, outside the skill's hosts or the tenant's residency ends the job with

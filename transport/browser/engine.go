@@ -37,6 +37,7 @@ type engine struct {
 	home     *home
 	identity *identity // of its proxies: a Chromium of our own accepts it as any site
 	browser  playwright.Browser
+	spare    chan *session // holds one that was made ahead and has no job yet
 	dead     chan struct{} // closed when it ends
 	gone     chan struct{} // closed when no process of it is left
 
@@ -140,7 +141,7 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 		h.remove()
 		return nil, fmt.Errorf("prepare the directory of a browser: %w", err)
 	}
-	e := &engine{home: h, dead: make(chan struct{}), gone: make(chan struct{})}
+	e := &engine{home: h, spare: make(chan *session, 1), dead: make(chan struct{}), gone: make(chan struct{})}
 	if e.identity, err = newIdentity(); err != nil {
 		h.remove()
 		return nil, fmt.Errorf("make the key of a browser's proxies: %w", err)
@@ -192,6 +193,7 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 	}
 	b.cfg.Log.Info().Str("version", e.browser.Version()).Bool("sandbox", sandboxed && b.cfg.CDP == "").Msg("browser started")
 	go b.attend(e)
+	go b.keepAhead(e)
 	return e, nil
 }
 
@@ -279,6 +281,47 @@ func (b *Browser) attend(e *engine) {
 	}
 }
 
+// keepAhead makes a session for the next job whenever the browser has none, until the engine ends: most of the
+// time until a job has its page goes into the start of the page's process. A Chromium elsewhere keeps no
+// page that is not needed, and one with windows would show it.
+func (b *Browser) keepAhead(e *engine) {
+	if b.cfg.CDP != "" || len(b.cfg.Display) > 0 {
+		return
+	}
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-e.dead:
+			e.ahead() // which ends it
+			return
+		case <-look.C:
+		}
+		if len(e.spare) > 0 || b.places.busy() || b.records() {
+			continue
+		}
+		s := b.newSession(e)
+		if err := s.begin(context.Background()); err != nil {
+			s.teardown()
+			continue
+		}
+		e.spare <- s // nothing else sends
+	}
+}
+
+// ahead takes the session that was made ahead; nil: there is none, or its page or the engine has ended.
+func (e *engine) ahead() *session {
+	select {
+	case s := <-e.spare:
+		if s.trouble() == nil {
+			return s
+		}
+		s.teardown()
+	default:
+	}
+	return nil
+}
+
 // records reports whether a recorder session is open.
 func (b *Browser) records() bool {
 	b.mu.Lock()
@@ -296,7 +339,8 @@ var (
 // browser when that is none of its pages.
 func (e *engine) weigh(most int64) {
 	pids := familyOf(e.home.path)
-	if resident(pids) <= most {
+	// The exact sum costs the kernel a walk through all page tables, so the cheap upper bound is asked first.
+	if mapped(pids) <= most || resident(pids) <= most {
 		return
 	}
 	var worst int

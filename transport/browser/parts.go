@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/playwright-community/playwright-go"
@@ -269,43 +270,68 @@ func (s *session) shotName(name string) string {
 // readBack reads the bound fields again. One that is no longer on the page, as in a form of
 // several pages, keeps what it held when it was filled.
 func (s *session) readBack(ctx context.Context, steps []skill.Step) error {
-	for i := range steps {
+	read := make([]*string, len(steps))
+	err := together(len(steps), func(i int) (err error) {
 		st := &steps[i]
 		want, there := s.job.Values.Text(st.Param)
 		if st.Param == "" || !there || st.Target == nil {
-			continue
+			return nil
 		}
-		for _, sel := range st.Target.Tries() {
-			found := false
-			limit, cancel := context.WithTimeout(ctx, s.step)
-			err := s.do(limit, func() error {
-				v, err := s.page.Locator("css="+sel).EvaluateAll(holdsFirst, want)
-				if text, ok := v.(string); ok && err == nil {
-					found, s.read[st.Param] = true, text
-				}
-				return err
-			})
-			cancel()
-			if errors.Is(err, errLost) || errors.Is(err, errLeft) {
-				return err
-			}
-			if found {
-				break
-			}
+		read[i], err = s.first(ctx, st.Target.Tries(), holdsFirst, want)
+		return err
+	})
+	for i, text := range read { // a later step may fill the same field again
+		if text != nil {
+			s.read[steps[i].Param] = *text
 		}
 	}
-	return nil
+	return err
+}
+
+// first returns what a script makes of the elements of the first selector of which it makes a text; nil:
+// there is none. The error is errLost or errLeft.
+func (s *session) first(ctx context.Context, selectors []string, script, arg string) (text *string, err error) {
+	for _, sel := range selectors {
+		var v any
+		limit, cancel := context.WithTimeout(ctx, s.step)
+		err := s.do(limit, func() (err error) {
+			v, err = s.page.Locator("css="+sel).EvaluateAll(script, arg)
+			return err
+		})
+		cancel()
+		if errors.Is(err, errLost) || errors.Is(err, errLeft) {
+			return nil, err
+		}
+		if t, ok := v.(string); ok && err == nil {
+			return &t, nil
+		}
+	}
+	return nil, nil
+}
+
+// together calls f for each of n at the same time, because the answers of the driver take longer to come than
+// to make.
+func together(n int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		wg.Go(func() { errs[i] = f(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // look reads address, title and picture of the page.
 func (s *session) look(ctx context.Context, shot string) (skill.Page, error) {
-	p := skill.Page{Values: map[string]string{}}
+	p, seen, about := skill.Page{Values: map[string]string{}}, unseen, s.private()
 	ctx, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	err := s.do(ctx, func() error {
-		v, err := s.page.Evaluate("() => document.title.slice(0, 2000)", nil)
-		title, _ := v.(string)
-		p.Title = s.secrets.clean(title, maxTitle)
+		v, err := s.page.Evaluate(titled, about.about())
+		if all, ok := v.([]any); ok && len(all) == 2 {
+			title, _ := all[0].(string)
+			p.Title, seen = s.secrets.clean(title, maxTitle), number(all[1])
+		}
 		p.URL = s.secrets.clean(s.page.URL(), maxAnyURL)
 		return err
 	})
@@ -316,7 +342,7 @@ func (s *session) look(ctx context.Context, shot string) (skill.Page, error) {
 		f := failed(skill.CodeStepFailed, "The page does not answer.")
 		return p, f
 	}
-	s.seen = unseen // it was long ago
+	s.seen = seen
 	p.Shot = s.shot(ctx, shot)
 	return p, s.trouble()
 }
@@ -538,26 +564,19 @@ func (s *session) results(ctx context.Context, r *skill.Report) error {
 	if len(fields) == 0 {
 		return nil
 	}
-	out := map[string]any{}
-	for i := range fields {
+	texts := make([]*string, len(fields))
+	if err := together(len(fields), func(i int) (err error) {
 		f := &fields[i]
-		out[f.Name] = nil
-		for _, sel := range append([]string{f.Selector}, f.Candidates...) {
-			limit, cancel := context.WithTimeout(ctx, s.step)
-			text, found := "", false
-			err := s.do(limit, func() error {
-				v, err := s.page.Locator("css="+sel).EvaluateAll(attribute, string(f.Attr))
-				text, found = v.(string)
-				return err
-			})
-			cancel()
-			if errors.Is(err, errLost) || errors.Is(err, errLeft) {
-				return err
-			}
-			if found {
-				out[f.Name] = typed(f.Type, s.secrets.clean(strings.TrimSpace(text), maxText))
-				break
-			}
+		texts[i], err = s.first(ctx, append([]string{f.Selector}, f.Candidates...), attribute, string(f.Attr))
+		return err
+	}); err != nil {
+		return err
+	}
+	out := map[string]any{}
+	for i, text := range texts {
+		f := &fields[i]
+		if out[f.Name] = nil; text != nil {
+			out[f.Name] = typed(f.Type, s.secrets.clean(strings.TrimSpace(*text), maxText))
 		}
 	}
 	raw, err := json.Marshal(out)

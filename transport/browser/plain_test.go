@@ -11,16 +11,11 @@ import (
 // plain cancels an order as a script would: the same steps and a picture after each, no
 // bounds, no redaction, no record.
 func plain(e *engine, w *world, proxy string) error {
-	c, err := e.browser.NewContext(playwright.BrowserNewContextOptions{Viewport: &playwright.Size{Width: 1024, Height: 720}, Proxy: &playwright.Proxy{Server: proxy, Bypass: playwright.String("<-loopback>")}})
+	c, p, err := plainPage(e, proxy)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDefaultTimeout(10_000)
-	p, err := c.NewPage()
-	if err != nil {
-		return err
-	}
 	shot := func(err error) error {
 		_, err2 := p.Screenshot(playwright.PageScreenshotOptions{Type: playwright.ScreenshotTypeJpeg, Quality: playwright.Int(60)})
 		return errors.Join(err, err2)
@@ -34,4 +29,18 @@ func plain(e *engine, w *world, proxy string) error {
 		shot(p.Locator("#confirm").Click()), p.Locator("#done").WaitFor())
 	_, err2 = p.Locator("#total").TextContent()
 	return errors.Join(err, err2, shot(nil))
+}
+
+// plainPage makes a context and its page as a script would.
+func plainPage(e *engine, proxy string) (playwright.BrowserContext, playwright.Page, error) {
+	c, err := e.browser.NewContext(playwright.BrowserNewContextOptions{Viewport: &playwright.Size{Width: 1024, Height: 720}, Proxy: &playwright.Proxy{Server: proxy, Bypass: playwright.String("<-loopback>")}})
+	if err != nil {
+		return nil, nil, err
+	}
+	c.SetDefaultTimeout(10_000)
+	p, err := c.NewPage()
+	if err != nil {
+		_ = c.Close()
+	}
+	return c, p, err
 }

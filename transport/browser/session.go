@@ -15,7 +15,7 @@ import (
 	"agentsvc/schemas/skill"
 )
 
-// session is one job in a context of its own.
+// session is one job in a context of its own. It may be made before its job is known, but has one only.
 type session struct {
 	b       *Browser
 	e       *engine
@@ -87,12 +87,17 @@ func (b *Browser) open(ctx context.Context, j *skill.Job) (*session, error) {
 func (b *Browser) openAt(ctx context.Context, j *skill.Job, scope skill.Scope, visited func(string), release func(), longest time.Duration) (_ *session, err error) {
 	open.Inc()
 	for try := 0; ; try++ { // a browser that just died is replaced once
-		s := &session{b: b, job: j, release: release, step: b.cfg.StepTimeout, scope: scope, visited: visited,
-			read: map[string]string{}, seen: unseen, left: make(chan struct{}), lost: make(chan struct{}), inFlight: map[playwright.Request]bool{}, changed: make(chan struct{})}
-		if s.e, err = b.running(ctx); err != nil {
+		var e *engine
+		if e, err = b.running(ctx); err != nil {
 			break
 		}
-		if err = s.begin(ctx); err == nil {
+		s := e.ahead()
+		if s == nil {
+			s = b.newSession(e)
+			err = s.begin(ctx)
+		}
+		if err == nil {
+			s.job, s.release, s.scope, s.visited = j, release, scope, visited
 			s.expiry = time.AfterFunc(longest, s.Close)
 			return s, nil
 		}
@@ -112,6 +117,13 @@ func (b *Browser) openAt(ctx context.Context, j *skill.Job, scope skill.Scope, v
 	return nil, fmt.Errorf("%w: %s", ErrUnavailable, brief(err))
 }
 
+// newSession returns a session without a job.
+func (b *Browser) newSession(e *engine) *session {
+	return &session{b: b, e: e, step: b.cfg.StepTimeout, read: map[string]string{}, seen: unseen, left: make(chan struct{}), lost: make(chan struct{}),
+		inFlight: map[playwright.Request]bool{}, changed: make(chan struct{})}
+}
+
+// begin makes what belongs to any job: the proxy, the context and its empty page.
 func (s *session) begin(ctx context.Context) (err error) {
 	if s.proxy, err = newProxy(s.b.cfg.Guard, s.b.cfg.ProxyListen); err != nil {
 		return fmt.Errorf("start a proxy: %w", err)

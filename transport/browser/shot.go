@@ -30,6 +30,9 @@ const exposed = `({ secrets, fields }) => {
   return (password ? 1 : 0) + (holds ? 2 : 0) + (text ? 4 : 0) + (framed ? 8 : 0) + (typed ? 16 : 0) + (blind ? 32 : 0);
 }`
 
+// titled returns the page's title and exposed.
+const titled = `about => [document.title.slice(0, 2000), (` + exposed + `)(about)]`
+
 // settled waits for one turn of the page's event loop and returns exposed then, or -1 while the page
 // still loads.
 const settled = `about => new Promise(r => setTimeout(r, 0)).then(() => document.readyState === 'loading' ? -1 : (` + exposed + `)(about))`

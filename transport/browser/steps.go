@@ -324,6 +324,15 @@ func (s *session) locate(ctx context.Context, l *skill.Locator, hidden bool) (pl
 	if len(tries) == 0 {
 		return nil, notFound()
 	}
+	if len(tries) > 1 { // mostly the first selector is right, and shows its element at once
+		n := 0
+		if err := s.do(ctx, func() (err error) {
+			n, err = tries[0].Count()
+			return err
+		}); err == nil && n > 0 {
+			return tries[0], nil
+		}
+	}
 	either := tries[0]
 	for _, t := range tries[1:] {
 		either = either.Or(t)
