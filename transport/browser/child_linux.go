@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,10 +24,6 @@ func become(uid, gid, parent int, home string, args []string) error {
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness); err != nil {
 		return fmt.Errorf("lower the priority: %w", err)
 	}
-	// What wakes up interrupts a browser at once, as its slices are the longest that there are, and a browser that
-	// wakes up interrupts nothing (SCHED_BATCH). Its share stays the same. A kernel before 6.12 knows no slices of
-	// a process's own, and a container may forbid the call: then the priority has to do.
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_BATCH, Nice: niceness, Runtime: uint64(100 * time.Millisecond)}, 0)
 	for limit, n := range map[int]uint64{syscall.RLIMIT_CORE: 0, syscall.RLIMIT_FSIZE: 512 << 20} {
 		if err := syscall.Setrlimit(limit, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
 			return fmt.Errorf("set a limit: %w", err)
