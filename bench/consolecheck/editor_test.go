@@ -176,30 +176,3 @@ func TestTheEditorOfALargeDefinition(t *testing.T) {
 	must(t, plain.Fill(`{"nodes": []}`))
 	contains(t, q.byRole("list", "Problems"), "at least one node")
 }
-
-// Ctrl+F finds and replaces in the text. Esc closes the search and leads back into the text.
-func TestTheEditorSearches(t *testing.T) {
-	t.Parallel()
-	id := shared.workflow(t, "Complaints", object{"nodes": []object{{"id": "one", "type": "delay", "seconds": 1}, {"id": "two", "type": "delay", "seconds": 1}}, "edges": []object{{"from": "one", "to": "two"}}})
-	p := visit(t, shared, look{}).as("admin", "/console/workflows/"+id+"?tab=definition")
-	box := p.box("Definition")
-	must(t, box.Focus())
-	p.press("Control+f")
-	find := p.box("Find")
-	must(t, expect.Locator(find).ToBeFocused())
-	must(t, find.Fill("seconds"))
-	must(t, expect.Locator(box.Locator(".cm-searchMatch")).ToHaveCount(2))
-	p.press("Enter")
-	must(t, expect.Locator(box.Locator(".cm-searchMatch-selected")).ToHaveCount(1))
-	p.accessible("the search of the editor")
-	must(t, find.Fill(`"one"`))
-	must(t, p.box("Replace").Fill(`"first"`))
-	must(t, p.button("Replace all").Click())
-	if text := written(t, box); strings.Count(text, `"first"`) != 2 || strings.Contains(text, `"one"`) {
-		t.Errorf("after Replace all: %s", text)
-	}
-	p.press("Escape")
-	gone(t, find)
-	must(t, expect.Locator(box).ToBeFocused())
-	must(t, p.button("Undo changes").Click())
-}

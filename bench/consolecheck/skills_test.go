@@ -64,54 +64,6 @@ func (s *service) skill(t *testing.T, d *desk, name string) (id string) {
 	return made.Skill.ID
 }
 
-// A definition is text in the editor. It changes only by a recording: what is written is saved as another skill, whose faults stand at their lines.
-func TestADefinitionMakesAnotherSkill(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	id := shared.skill(t, d, fmt.Sprintf("Complaint %d", numbered.Add(1)))
-	v := visit(t, shared, look{})
-	p := v.as("admin", "/console/skills/"+id)
-	must(t, p.byRole("tab", "Definition").Click())
-	box := p.box("Definition")
-	contains(t, box, `"commit_step_id": "send"`)
-	save := p.button("Save as a new skill")
-	must(t, expect.Locator(save).ToBeDisabled())
-	text := written(t, box)
-	must(t, box.Fill(strings.Replace(text, `"selector": "#send"`, `"selector": ""`, 1)))
-	must(t, save.Click())
-	dialog := p.byRole("dialog", "New browser skill")
-	name := fmt.Sprintf("Copy %d", numbered.Add(1))
-	must(t, dialog.GetByRole("textbox", named0("Name")).Fill(name))
-	must(t, dialog.GetByRole("checkbox", named0("I own this site, or may automate it")).Check())
-	p.accessible("a new skill of a text")
-	must(t, dialog.GetByRole("button", named0("Create")).Click())
-	must(t, dialog.GetByRole("button", named0("Show in the text")).Click())
-	gone(t, dialog)
-	problems := p.byRole("list", "Problems")
-	contains(t, problems, "definition.steps[2].target")
-	must(t, problems.GetByRole("button").First().Click())
-	must(t, expect.Locator(box).ToBeFocused())
-	p.accessible("a definition with faults")
-	must(t, box.Fill(strings.Replace(text, `"value": "received"`, `"value": "Complaint"`, 1)))
-	must(t, save.Click())
-	must(t, dialog.GetByRole("textbox", named0("Name")).Fill(name))
-	must(t, dialog.GetByRole("checkbox", named0("I own this site, or may automate it")).Check())
-	must(t, dialog.GetByRole("button", named0("Create")).Click())
-	p.heading(name)
-	contains(t, p.byRole("region", "Checks after the commit"), "Complaint")
-	var old struct {
-		Skill struct{ Definition json.RawMessage }
-	}
-	shared.call(t, "GET", "/v1/browser-skills/"+id, nil, &old)
-	if !strings.Contains(string(old.Skill.Definition), "received") {
-		t.Errorf("the skill that was looked at has changed: %s", old.Skill.Definition)
-	}
-
-	q := visit(t, shared, look{}).as("member", "/console/skills/"+id+"?tab=definition")
-	must(t, expect.Locator(q.box("Definition")).ToHaveAttribute("aria-readonly", "true"))
-	gone(t, q.button("Save as a new skill"))
-}
-
 // Section 5: steps, a dry run that is refused, one that fails and one that lands, its receipt with pictures, policy, pause.
 func TestSkills(t *testing.T) {
 	t.Parallel()
@@ -152,6 +104,7 @@ func TestSkills(t *testing.T) {
 		w, _ := n.(int)
 		return err == nil && w > 300
 	})
+	p.picture("console-skill-dryrun")
 	p.accessible("a dry run")
 	must(t, dialog.GetByRole("button", named0("Close")).First().Click())
 	gone(t, dialog)
@@ -420,13 +373,12 @@ func TestTheTourOfSkills(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := visit(t, shared, l).signedIn(email, "/console/skills")
-			for _, stop := range []struct{ path, heading string }{
-				{"", "Browser skills"},
-				{"/" + id, "File a complaint"},
-				{"/" + id + "?tab=definition", "File a complaint"},
-				{"/" + id + "?tab=runs&run=" + ran.Run.ID, "File a complaint"},
-				{"/" + id + "?tab=policy", "File a complaint"},
-				{"/" + id + "?tab=access", "File a complaint"},
+			for _, stop := range []struct{ path, heading, picture string }{
+				{"", "Browser skills", "skills"},
+				{"/" + id, "File a complaint", "skill"},
+				{"/" + id + "?tab=runs&run=" + ran.Run.ID, "File a complaint", "skill-run"},
+				{"/" + id + "?tab=policy", "File a complaint", "skill-policy"},
+				{"/" + id + "?tab=access", "File a complaint", ""},
 			} {
 				p.goTo("/console/skills" + stop.path)
 				p.heading(stop.heading)
@@ -436,6 +388,13 @@ func TestTheTourOfSkills(t *testing.T) {
 				must(t, err)
 				if wide.(int) > 0 {
 					t.Errorf("%s scrolls sideways by %v", stop.path, wide)
+				}
+				if stop.picture != "" {
+					until(t, "the pictures are there", func() bool {
+						n, err := p.Evaluate("[...document.querySelectorAll('main img')].filter((i) => !i.complete && i.getBoundingClientRect().top < innerHeight).length")
+						return err == nil && n == 0
+					})
+					p.picture("console-" + stop.picture + "-" + name)
 				}
 			}
 			must(t, p.button("Dry run").Click())

@@ -1,4 +1,4 @@
-// A field for JSON: an editor with line numbers, folding, faults at their lines, completion and search.
+// A field for JSON: an editor with line numbers, folding, faults at their lines and completion.
 // It is loaded when a page has one; if it cannot be loaded, the field is a plain one.
 
 import type { ComponentChildren } from "preact";
@@ -78,7 +78,7 @@ export function Code(p: Props) {
   }, [p.schema, readOnly]);
 
   const tab = !inDialog && !readOnly;
-  const about = [textOf(hint), error ?? "", tab ? "Tab indents; after Esc it leaves." : "", "Ctrl+F searches."].filter(Boolean).join(" ");
+  const about = [textOf(hint), error ?? "", tab ? "Tab indents; after Esc it leaves." : ""].filter(Boolean).join(" ");
   useLayoutEffect(() => {
     if (!open || failed) return;
     const host = document.createElement("div");
@@ -133,9 +133,11 @@ export function Code(p: Props) {
         {label}
       </span>
       <div ref={box} class="code-box" style={open ? {} : { minHeight: `${Math.min(rows, 8) * 1.4}em` }} aria-busy={!open} />
-      <small>
-        {hint} <span class="code-keys">{tab ? "Tab indents; Esc, then Tab leaves; Ctrl+F searches." : "Ctrl+F searches."}</span>
-      </small>
+      {(hint || tab) && (
+        <small>
+          {hint} {tab && <span class="code-keys">Tab indents; Esc, then Tab leaves.</span>}
+        </small>
+      )}
       {error && (
         <small class="error">
           <Plain text={error} />

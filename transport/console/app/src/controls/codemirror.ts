@@ -1,5 +1,5 @@
 // The text editor, which is large and loaded by itself: line numbers, folding, faults at their
-// lines, completion, search. It lives in a shadow root, where its style sheets are adopted ones: the
+// lines, completion. It lives in a shadow root, where its style sheets are adopted ones: the
 // page's policy forbids style elements.
 
 import { acceptCompletion, autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, completionStatus, startCompletion, type Completion, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
@@ -7,7 +7,6 @@ import { defaultKeymap, history, historyKeymap, indentLess, indentMore } from "@
 import { json } from "@codemirror/lang-json";
 import { bracketMatching, codeFolding, foldGutter, foldKeymap, HighlightStyle, indentOnInput, indentUnit, syntaxHighlighting, unfoldAll } from "@codemirror/language";
 import { lintGutter, lintKeymap, setDiagnostics } from "@codemirror/lint";
-import { search, searchKeymap } from "@codemirror/search";
 import { Compartment, EditorState } from "@codemirror/state";
 import { EditorView, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
@@ -79,21 +78,6 @@ const look = EditorView.theme({
   ".cm-completionDetail": { color: "var(--dim)", fontStyle: "normal", fontFamily: "var(--font)", marginLeft: "0" },
   ".cm-completionMatchedText": { textDecoration: "none", fontWeight: "700", color: "var(--accent)" },
   ".cm-tooltip.cm-completionInfo": { padding: ".4rem .6rem", fontFamily: "var(--font)", fontSize: ".92em", maxWidth: "min(20rem, 80vw)", overflowWrap: "anywhere" },
-  ".cm-panels": { backgroundColor: "var(--soft)", color: "var(--fg)" },
-  ".cm-panels-top": { borderBottom: "1px solid var(--line)" },
-  ".cm-panel.cm-search": { display: "flex", flexWrap: "wrap", gap: ".4rem", alignItems: "center", padding: ".4rem 2.6rem .4rem .5rem", fontFamily: "var(--font)" },
-  ".cm-panel.cm-search br": { display: "none" },
-  ".cm-panel.cm-search input, .cm-panel.cm-search button, .cm-panel.cm-search label": { margin: "0", fontSize: ".92rem" },
-  ".cm-panel.cm-search label": { display: "inline-flex", alignItems: "center", gap: ".3rem" },
-  ".cm-panel.cm-search input[type=checkbox]": { margin: "0", width: "16px", height: "16px", accentColor: "var(--accent)" },
-  ".cm-panel.cm-search [name=select], .cm-panel.cm-search label:has([name=word])": { display: "none" },
-  ".cm-panel.cm-search .cm-textfield": { flex: "1 1 9rem", maxWidth: "18rem", minWidth: "0", padding: ".2rem .5rem", border: "1px solid var(--line-strong)", borderRadius: "6px", backgroundColor: "var(--bg)", color: "var(--fg)" },
-  ".cm-panel.cm-search .cm-button": { padding: ".2rem .6rem", border: "1px solid var(--line-strong)", borderRadius: "6px", backgroundImage: "none", backgroundColor: "var(--raised)", color: "var(--fg)", cursor: "pointer" },
-  ".cm-panel.cm-search .cm-button:hover": { backgroundColor: "var(--hover)" },
-  ".cm-panel.cm-search [name=close]": { top: ".4rem", right: ".5rem", width: "1.8rem", height: "1.8rem", borderRadius: "6px", color: "var(--fg)", fontSize: "1.1rem", cursor: "pointer" },
-  ".cm-panel.cm-search :focus-visible": { outline: "2px solid var(--accent)", outlineOffset: "1px" },
-  ".cm-searchMatch": { backgroundColor: "var(--warn-soft)", boxShadow: "inset 0 -2px var(--warn)" },
-  ".cm-searchMatch.cm-searchMatch-selected": { backgroundColor: "var(--accent-soft)", boxShadow: "inset 0 0 0 2px var(--accent)" },
   ".cm-hidden": { padding: "0 .2em", borderRadius: "3px", backgroundColor: "var(--warn-soft)", color: "var(--warn)", fontWeight: "600", fontSize: ".82em" },
 });
 
@@ -192,8 +176,6 @@ export function openEditor(host: HTMLElement, o: Options): Editor {
         indentOnInput(),
         indentUnit.of("  "),
         EditorView.lineWrapping,
-        search({ top: true }),
-        EditorState.phrases.of({ next: "Next", previous: "Previous", "match case": "Match case", regexp: "Pattern", replace: "Replace", "replace all": "Replace all", close: "Close the search" }),
         autocompletion({ override: [offer], icons: false }),
         keymap.of([
           ...(o.tab
@@ -213,7 +195,6 @@ export function openEditor(host: HTMLElement, o: Options): Editor {
           ...completionKeymap,
           ...foldKeymap,
           ...lintKeymap,
-          ...searchKeymap.filter((k) => k.key !== "Mod-Alt-g"),
           ...historyKeymap,
           ...defaultKeymap,
         ]),

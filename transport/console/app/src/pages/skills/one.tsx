@@ -14,7 +14,6 @@ import { choice, href, leave, navigate } from "../../frame/router";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { Access } from "./access";
-import { DefinitionTab } from "./definition";
 import { DryRun } from "./dryrun";
 import { PolicyTab } from "./policy";
 import { Runs } from "./runs";
@@ -24,7 +23,6 @@ import type { Detail } from "./types";
 
 const TABS = [
   { id: "steps", name: "Steps" },
-  { id: "definition", name: "Definition" },
   { id: "runs", name: "Runs" },
   { id: "policy", name: "Policy" },
   { id: "access", name: "Access" },
@@ -50,7 +48,7 @@ export function OneSkill({ id }: { id: string }) {
 function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void; again: () => void }) {
   const k = d.skill;
   const path = "/v1/browser-skills/" + k.id;
-  const tab = choice<TabName>("tab", ["steps", "definition", "runs", "policy", "access"], "steps");
+  const tab = choice<TabName>("tab", ["steps", "runs", "policy", "access"], "steps");
   const act = useAction();
   const [asking, setAsking] = useAsking<"" | "dry" | "delete" | "pause" | "record">(act, "");
   const admin = can("admin");
@@ -108,7 +106,6 @@ function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void
       {asking === "" && <Failed act={act} />}
       <Tabs label="Parts of the skill" tabs={TABS} open={tab} onOpen={(t) => void navigate(href("skills/" + k.id, { tab: t === "steps" ? null : t }), true)}>
         {tab === "steps" && <Steps d={k.definition} runs={d.runs} secrets={k.credential_meta} />}
-        {tab === "definition" && <DefinitionTab key={k.id} k={k} />}
         {tab === "runs" && <Runs skill={k} />}
         {tab === "policy" && <PolicyTab key={k.id} k={k} changed={changed} />}
         {tab === "access" && <Access skill={k} grants={d.grants} again={again} />}
