@@ -158,7 +158,6 @@ func TestSweepOfFilesWithoutAnOwner(t *testing.T) {
 	}
 }
 
-// A commit of unknown outcome may become true for a while.
 // TestANamedBlobIsInNoDoubt: what a committed row names is stored without a note, and stays when its owner dies.
 func TestANamedBlobIsInNoDoubt(t *testing.T) {
 	t.Parallel()
@@ -185,6 +184,7 @@ func TestANamedBlobIsInNoDoubt(t *testing.T) {
 	}
 }
 
+// A commit of unknown outcome may become true for a while.
 func TestDoubtsAreSettledLater(t *testing.T) {
 	for _, committed := range []bool{false, true} {
 		t.Run(fmt.Sprint(committed), func(t *testing.T) {
