@@ -1,10 +1,9 @@
--- Lists of documents, sources and end users that read what they return. An operator with a large table of documents has
+-- Lists of documents and end users that read what they return. An operator with a large table of documents has
 -- created its indexes before, without locks (operator-guide.md, Upgrade).
 
 -- Of a base by status, and of one source of it: that list reads a page for each status.
 CREATE INDEX IF NOT EXISTS kb_documents_status ON kb_documents (tenant_id, base_id, status, id) WHERE deleted_at IS NULL;
 CREATE INDEX IF NOT EXISTS kb_documents_source ON kb_documents (tenant_id, base_id, source_id, status, id) WHERE source_id IS NOT NULL AND deleted_at IS NULL;
-CREATE INDEX knowledge_sources_listed ON knowledge_sources (tenant_id, base_id, id) WHERE deleted_at IS NULL;
 
 -- Each tag of each end user, for lists by tag in the order of ids: under row-level security Postgres does not use an index of
 -- arrays, because their operators are not leakproof. A trigger keeps it, because nodes of the former release write tags too.
