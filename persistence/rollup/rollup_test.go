@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -194,6 +195,29 @@ func TestLateCommitsAreFoldedOnce(t *testing.T) {
 		t.Fatalf("%d tallies were folded, want 8", n)
 	}
 	w.agrees()
+}
+
+// Counts that would overflow a sum do not keep other tallies from being folded.
+func TestHugeCountsAreFolded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.folder(0, nil)
+	mine, other := id.TenantID{UUID: id.NewAnywhere()}, id.TenantID{UUID: id.NewAnywhere()}
+	huge := Tally{TenantID: mine, What: lifecycle.TallySucceeded, At: w.begin, TokensIn: math.MaxInt64, TokensOut: math.MaxInt64, CostUSD: math.Inf(1)}
+	for range 2 { // each fold adds to the row of the one before
+		w.insert(w.pool, []Tally{huge, huge, {TenantID: other, What: lifecycle.TallySucceeded, At: w.begin, TokensIn: 1}})
+		w.fold(f)
+	}
+	w.agrees()
+	var in, out, rest int64
+	var cost float64
+	if err := w.pool.QueryRow(t.Context(), `SELECT sum(tokens_in) FILTER (WHERE tenant_id = $1), sum(tokens_out) FILTER (WHERE tenant_id = $1),
+		sum(cost_usd) FILTER (WHERE tenant_id = $1), sum(tokens_in) FILTER (WHERE tenant_id = $2) FROM stats WHERE minutes = 60`, mine, other).Scan(&in, &out, &cost, &rest); err != nil {
+		t.Fatal(err)
+	}
+	if in != most || out != most || cost != most || rest != 2 {
+		t.Fatal(in, out, cost, rest)
+	}
 }
 
 // A transaction with more tallies than one fold takes is folded whole: a restore makes one of all

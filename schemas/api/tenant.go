@@ -81,8 +81,8 @@ type ModelProvider struct {
 
 // Price of a model in US dollars for a million tokens.
 type Price struct {
-	InputPerMTok  float64 `json:"input_per_mtok" minimum:"0" doc:"For input tokens."`
-	OutputPerMTok float64 `json:"output_per_mtok" minimum:"0" doc:"For output tokens."`
+	InputPerMTok  float64 `json:"input_per_mtok" minimum:"0" maximum:"1000000" doc:"For input tokens."`
+	OutputPerMTok float64 `json:"output_per_mtok" minimum:"0" maximum:"1000000" doc:"For output tokens."`
 }
 
 // ProviderCredentials are write-only.

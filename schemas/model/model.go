@@ -160,7 +160,17 @@ type Price struct {
 	OutputPerMTok float64 `json:"output_per_mtok"`
 }
 
-// Cost returns the cost of a turn in US dollars.
+// Bounds of what one turn counts. Counts come from servers of tenants, and prices from tenants:
+// without a bound their sums would overflow for everybody.
+const (
+	MaxTurnTokens = 1_000_000_000
+	maxTurnCost   = 1e10 // US dollars
+)
+
+// BoundTokens returns a count of tokens between 0 and MaxTurnTokens.
+func BoundTokens(n int64) int64 { return min(max(n, 0), MaxTurnTokens) }
+
+// Cost returns the cost of a turn in US dollars. It is finite.
 func (p Price) Cost(in, out int64) float64 {
-	return (float64(in)*p.InputPerMTok + float64(out)*p.OutputPerMTok) / 1e6
+	return min((float64(in)*p.InputPerMTok+float64(out)*p.OutputPerMTok)/1e6, maxTurnCost)
 }

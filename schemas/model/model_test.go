@@ -22,6 +22,8 @@ func TestCost(t *testing.T) {
 		{Price{InputPerMTok: 3, OutputPerMTok: 15}, 1_000_000, 0, 3},
 		{Price{InputPerMTok: 3, OutputPerMTok: 15}, 0, 1_000_000, 15},
 		{Price{InputPerMTok: 3, OutputPerMTok: 15}, 2000, 1000, 0.021},
+		{Price{InputPerMTok: 1e6}, MaxTurnTokens, 0, 1e9},
+		{Price{InputPerMTok: 1e308, OutputPerMTok: 1e308}, MaxTurnTokens, MaxTurnTokens, maxTurnCost}, // stored before prices had a bound
 	} {
 		if got := c.p.Cost(c.in, c.out); got < c.want-1e-12 || got > c.want+1e-12 {
 			t.Errorf("%+v %d %d: %v", c.p, c.in, c.out, got)

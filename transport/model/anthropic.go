@@ -320,9 +320,9 @@ func (t *turn) usage(w *walk) {
 	for k, ok := w.key(); ok; k, ok = w.key() {
 		switch string(k) {
 		case "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens":
-			in += max(0, w.int())
+			in = schema.BoundTokens(in + schema.BoundTokens(w.int()))
 		case "output_tokens":
-			t.out = max(t.out, w.int())
+			t.out = max(t.out, schema.BoundTokens(w.int()))
 			t.counted = true
 		default:
 			w.skip()

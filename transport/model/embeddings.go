@@ -183,8 +183,9 @@ func readEmbeddings(answer []byte, texts []string) (out schema.Embedded, err err
 	if out.TokensIn = in.Usage.Prompt; out.TokensIn <= 0 {
 		out.TokensIn = in.Usage.Total
 	}
-	if out.TokensIn <= 0 {
-		out.TokensIn, out.Estimated = 0, true
+	out.TokensIn = schema.BoundTokens(out.TokensIn)
+	if out.TokensIn == 0 {
+		out.Estimated = true
 		for _, t := range texts {
 			out.TokensIn += schema.EstimateTokens(t)
 		}

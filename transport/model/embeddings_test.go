@@ -169,6 +169,10 @@ func TestTokensOfEmbeddings(t *testing.T) {
 	if out, err := e.Embed(t.Context(), "small", []string{"eight by"}); err != nil || out.TokensIn != 2 || !out.Estimated {
 		t.Errorf("%+v, %v", out, err)
 	}
+	_, e, _ = newEmbedRig(t, says(200, `{"data":[{"embedding":[1,2]}],"usage":{"prompt_tokens":9223372036854775807}}`))
+	if out, err := e.Embed(t.Context(), "small", []string{"x"}); err != nil || out.TokensIn != schema.MaxTurnTokens || out.Estimated {
+		t.Errorf("%+v, %v", out, err)
+	}
 }
 
 // A pause that the caller's deadline does not allow is not begun.

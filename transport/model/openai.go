@@ -184,9 +184,9 @@ func (x *openAIIndex) event(t *turn, data []byte) (done bool, err error) {
 				for k, ok := w.key(); ok; k, ok = w.key() {
 					switch string(k) {
 					case "prompt_tokens":
-						t.in = max(0, w.int())
+						t.in = schema.BoundTokens(w.int())
 					case "completion_tokens":
-						t.out = max(0, w.int())
+						t.out = schema.BoundTokens(w.int())
 					default:
 						w.skip()
 					}

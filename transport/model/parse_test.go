@@ -310,3 +310,31 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A server of a tenant says how much it used. Sums of what it says must not overflow.
+func TestCountsOfTokensAreBounded(t *testing.T) {
+	const huge = "9223372036854775807"
+	for _, c := range []struct {
+		name, said string
+		in, out    int64
+	}{
+		{"openai", `{"choices":[],"usage":{"prompt_tokens":` + huge + `,"completion_tokens":` + huge + `}}`, schema.MaxTurnTokens, schema.MaxTurnTokens},
+		{"openai, below nothing", `{"choices":[],"usage":{"prompt_tokens":-` + huge + `,"completion_tokens":-1}}`, 0, 0},
+		{"openai, the most", `{"choices":[],"usage":{"prompt_tokens":1000000000,"completion_tokens":999999999}}`, schema.MaxTurnTokens, schema.MaxTurnTokens - 1},
+		{"anthropic", `{"type":"message_delta","usage":{"input_tokens":` + huge + `,"cache_read_input_tokens":` + huge + `,"cache_creation_input_tokens":` + huge + `,"output_tokens":` + huge + `}}`, schema.MaxTurnTokens, schema.MaxTurnTokens},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := &turn{sink: &heard{}, req: ask("x")}
+			on := (&openAIIndex{}).event
+			if c.name == "anthropic" {
+				on = (&anthropicBlocks{}).event
+			}
+			if _, err := on(tr, []byte(c.said)); err != nil {
+				t.Fatal(err)
+			}
+			if r := tr.result(); r.TokensIn != c.in || r.TokensOut != c.out || r.Estimated {
+				t.Fatalf("%+v", r)
+			}
+		})
+	}
+}

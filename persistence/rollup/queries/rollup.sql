@@ -33,6 +33,7 @@ FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::int[], $5::timestamptz[]) AS 
 JOIN stats s ON s.tenant_id = u.tenant_id AND s.agent_id = u.agent_id AND s.minutes = u.minutes AND s.at = u.at
 
 -- Only a fold writes, so the histograms that it read have not changed since.
+-- 1e14: see most in sums.go.
 -- name: put
 INSERT INTO stats AS s (tenant_id, agent_id, minutes, at, succeeded, failed, cancelled, requested, decided, expired, delivered, undelivered,
   tokens_in, tokens_out, cost_usd, duration, first_token, decision)
@@ -42,7 +43,8 @@ ON CONFLICT (tenant_id, agent_id, minutes, at) DO UPDATE SET
   succeeded = s.succeeded + excluded.succeeded, failed = s.failed + excluded.failed, cancelled = s.cancelled + excluded.cancelled,
   requested = s.requested + excluded.requested, decided = s.decided + excluded.decided, expired = s.expired + excluded.expired,
   delivered = s.delivered + excluded.delivered, undelivered = s.undelivered + excluded.undelivered,
-  tokens_in = s.tokens_in + excluded.tokens_in, tokens_out = s.tokens_out + excluded.tokens_out, cost_usd = s.cost_usd + excluded.cost_usd,
+  tokens_in = least(s.tokens_in::numeric + excluded.tokens_in, 1e14)::bigint, tokens_out = least(s.tokens_out::numeric + excluded.tokens_out, 1e14)::bigint,
+  cost_usd = least(s.cost_usd + excluded.cost_usd, 1e14),
   duration = excluded.duration, first_token = excluded.first_token, decision = excluded.decision
 
 -- The oldest rows of the series that a fold adds to, if they are older than $4. Each fold deletes a
