@@ -625,6 +625,67 @@ func TestAWebPageThatFails(t *testing.T) {
 	w.holds(src, all)
 }
 
+// TestWhatAFailingAddressLedTo: documents that are known under another address than the one that
+// fails for the moment stay, with their ACLs, and so does what a page without a document and a
+// sitemap lead to.
+func TestWhatAFailingAddressLedTo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := connectortest.NewSite(t)
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"urls": []string{s.URL + "/", s.URL + "/second"}})})
+	moved := func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/target", http.StatusFound) }
+	works := map[string]func(http.ResponseWriter, *http.Request){
+		"/moved":       moved,
+		"/p?utm=1":     html(`<title>P</title><link rel="canonical" href="/p">text of p`),
+		"/hub":         html(`<meta name="robots" content="noindex"><a href="/behind">x</a>`),
+		"/second":      html(`<link rel="canonical" href="/2nd">text of second<a href="/deep">x</a>`),
+		"/sitemap.xml": html(`<urlset><url><loc>` + s.URL + `/mapped</loc></url></urlset>`),
+	}
+	for path, page := range works {
+		s.Serve(path, page)
+	}
+	s.Page("/", "Home", "home", "/moved", "/p?utm=1", "/hub", "/gone")
+	want := map[string]string{s.URL + "/": "home", s.URL + "/p": "text of p", s.URL + "/2nd": "text of second"}
+	for _, name := range []string{"target", "behind", "deep", "mapped", "gone"} {
+		s.Page("/"+name, name, "text of "+name)
+		want[s.URL+"/"+name] = "text of " + name
+	}
+	w.syncs(n, src)
+	first := w.holds(src, want)
+	w.exec(`UPDATE kb_documents SET acl = '{group:staff}'`)
+	for path, page := range works {
+		for name, fails := range map[string]func(rw http.ResponseWriter){
+			"502":           func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusBadGateway) },
+			"429":           func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusTooManyRequests) },
+			"no connection": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		} {
+			s.Serve(path, func(rw http.ResponseWriter, _ *http.Request) { fails(rw) })
+			if row := w.sync(n, src); row.Status != lifecycle.SourceOK {
+				t.Errorf("%s, %s: %s %q", path, name, row.Status, said(row))
+			}
+			w.holds(src, want)
+		}
+		s.Serve(path, page)
+	}
+	s.Remove("/gone")
+	delete(want, s.URL+"/gone")
+	w.syncs(n, src)
+	for item, d := range w.holds(src, want) {
+		if d.id != first[item].id || w.count(`SELECT count(*) FROM kb_documents WHERE id = $1 AND acl = '{group:staff}'`, d.id) != 1 {
+			t.Errorf("%s is another document, or has another ACL", item)
+		}
+	}
+}
+
+// html answers with a page.
+func html(text string) func(http.ResponseWriter, *http.Request) {
+	return func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(rw, text)
+	}
+}
+
 // TestAVendorThatHangs: a file that hangs does not end the sync at once, one after the other does,
 // and nothing is deleted.
 func TestAVendorThatHangs(t *testing.T) {

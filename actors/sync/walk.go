@@ -238,9 +238,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	}
 	switch {
 	case item.Fault != nil:
-		if doc != nil && !item.Fault.Lasting {
-			w.p.Partial = true
-		}
+		w.p.Partial = w.p.Partial || !item.Fault.Lasting
 		return w.fault(item, doc, meet, item.Fault)
 	case item.Size > knowledge.MaxFileBytes:
 		w.fail(meet, item, tooLarge)

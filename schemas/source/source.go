@@ -25,8 +25,9 @@ type Item struct {
 	Size int64
 	// Deleted: the item is gone. Only ID is set.
 	Deleted bool
-	// Fault, if set: the item exists and cannot be read. If the fault may pass and the document is
-	// known, what the item leads to is unknown too: this walk does not show what is gone.
+	// Fault, if set: the item exists and cannot be read. If the fault may pass, what the item leads
+	// to is unknown too, and perhaps under which ID its document is: this walk does not show what is
+	// gone.
 	Fault *Fault
 	// Content, if set, came with the listing and is valid until the callback returns. The caller
 	// closes its body, read or not.

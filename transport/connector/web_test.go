@@ -4,7 +4,10 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -173,7 +176,8 @@ func TestWebFaults(t *testing.T) {
 	}
 }
 
-// TestWebOneOfSeveralStartPages that fails does not block the others.
+// TestWebOneOfSeveralStartPages that fails does not block the others. What a certificate that cannot be
+// verified hides is not known to be gone: the fault may pass.
 func TestWebOneOfSeveralStartPages(t *testing.T) {
 	t.Parallel()
 	s := connectortest.NewSite(t)
@@ -181,6 +185,13 @@ func TestWebOneOfSeveralStartPages(t *testing.T) {
 	c := open(t, source.Web, "", map[string]any{"urls": []string{s.URL + "/none", s.URL + "/a"}}, nil)
 	if w := walk(t, c, source.Position{}); at(w, s) != "/a /none" || w.item(t, s.URL+"/none").Fault == nil {
 		t.Fatal(at(w, s))
+	}
+	closed := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(closed.Close)
+	closed.Config.ErrorLog = log.New(io.Discard, "", 0)
+	c = open(t, source.Web, "", map[string]any{"urls": []string{closed.URL + "/b", s.URL + "/a"}}, nil)
+	if f := walk(t, c, source.Position{}).item(t, closed.URL+"/b").Fault; f == nil || f.Lasting || f.Reason != "the TLS certificate of the website cannot be verified" {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -461,7 +461,7 @@ func (c *Client) broken(ctx context.Context, which string, err error) error {
 	case errors.As(err, &dns):
 		return c.fault("the host name of %s cannot be resolved", c.Name)
 	case errors.As(err, &certificate):
-		return &source.Fault{Reason: "the TLS certificate of " + c.Name + " cannot be verified", Lasting: true}
+		return c.fault("the TLS certificate of %s cannot be verified", c.Name)
 	}
 	f := c.fault("the connection to %s broke or was refused", c.Name)
 	f.Again = true

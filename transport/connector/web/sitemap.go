@@ -5,9 +5,12 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/xml"
+	"errors"
 	"io"
 	"net/url"
 	"strings"
+
+	"agentsvc/schemas/source"
 )
 
 const (
@@ -21,7 +24,7 @@ const (
 )
 
 // sitemaps adds the pages of the site's sitemaps, as if its start page linked to them. A sitemap
-// that cannot be read is left out.
+// that cannot be read is left out; if that may pass, the crawl does not show what is gone.
 func (c *crawl) sitemaps(ctx context.Context, start *url.URL) {
 	origin := start.Scheme + "://" + start.Host
 	queue := append([]string{origin + "/sitemap.xml"}, c.rules[origin].sitemaps...)
@@ -29,12 +32,18 @@ func (c *crawl) sitemaps(ctx context.Context, start *url.URL) {
 	for len(queue) > 0 && len(seen) < maxSitemaps && ctx.Err() == nil {
 		u, err := start.Parse(queue[0])
 		queue = queue[1:]
-		if err != nil || !c.isHere(normal(u)) || seen[normal(u).String()] || c.learn(ctx, normal(u)) != nil {
+		if err != nil || !c.isHere(normal(u)) || seen[normal(u).String()] {
 			continue
 		}
 		seen[normal(u).String()] = true
-		text, err := c.small(ctx, normal(u).String(), maxSitemap)
+		err = c.learn(ctx, normal(u))
+		var text []byte
+		if err == nil {
+			text, err = c.small(ctx, normal(u).String(), maxSitemap)
+		}
 		if err != nil {
+			f := new(source.Fault)
+			c.at.Partial = c.at.Partial || !errors.As(err, &f) || !f.Lasting
 			continue
 		}
 		pages, more := parseSitemap(text, maxQueue)

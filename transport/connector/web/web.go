@@ -74,6 +74,8 @@ type position struct {
 	Hosts []string `json:"h"`           // host and port of the start pages
 	Docs  int      `json:"c"`           // documents listed
 	Other []string `json:"o,omitempty"` // listed under a canonical address that is not in Queue
+	// Partial: a sitemap could not be read for the moment, and its pages may be found nowhere else.
+	Partial bool `json:"i,omitempty"`
 }
 
 // crawl is a walk on its way.
@@ -118,7 +120,7 @@ func (s *site) Walk(ctx context.Context, from source.Position, each func(context
 			return err
 		}
 	}
-	return each(ctx, source.Page{Last: true, Full: true})
+	return each(ctx, source.Page{Last: true, Full: !c.at.Partial})
 }
 
 // add appends an address to the queue, if it is a new one and there is room.
