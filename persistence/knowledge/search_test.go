@@ -137,6 +137,8 @@ func testWhatASearchFinds(t *world) {
 	w.add("thai", nil, "การคืนเงินใช้เวลาสามวัน")
 	w.add("german", nil, "Die Rückgabe der Bestellungen ist in jeder Filiale möglich.")
 	w.add("code", nil, "Call createThread with the field order_id.")
+	marks := "ก" + strings.Repeat("ั", 700) // no lexeme of Postgres is so long
+	w.add("marks", nil, "ก่อน "+marks+" หลัง")
 	for _, c := range []struct{ query, want string }{
 		{"refund", "refunds"},
 		{"REFUNDS", "refunds"},
@@ -159,6 +161,9 @@ func testWhatASearchFinds(t *world) {
 		{`'); DROP TABLE kb_chunks; --`, ""},
 		{strings.Repeat(`"`, 2000), ""},
 		{strings.Repeat(`x"y`, 600), ""},
+		{marks, "marks"},
+		{"ข" + strings.Repeat("ั", 700), ""},
+		{strings.Repeat("가\u0345", 1000), ""},
 	} {
 		if got := w.names(c.query); got != c.want {
 			t.Errorf("%.40q: %q, want %q", c.query, got, c.want)

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxWord bounds a word, in characters.
+// maxWord bounds a word, in characters; in a script without spaces it bounds a character with its
+// marks, in bytes. The index takes no word of 2 KiB.
 const maxWord = 64
 
 // Term is a word of an indexed text.
@@ -195,12 +196,15 @@ func dense(r rune) bool {
 	return r >= 0x0E00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Hangul)
 }
 
-// pairs returns each two neighbouring characters. A mark belongs to the character before it.
+// pairs returns each two neighbouring characters. A mark belongs to the character before it; marks of
+// one that has many are left out.
 func pairs(runes []rune) (words []word) {
 	var chars []string
 	for _, r := range runes {
 		if unicode.Is(unicode.Mn, r) && len(chars) > 0 {
-			chars[len(chars)-1] += string(r)
+			if last := &chars[len(chars)-1]; len(*last) < maxWord {
+				*last += string(r)
+			}
 			continue
 		}
 		chars = append(chars, string(r))

@@ -52,6 +52,8 @@ func TestWhatIsFound(t *testing.T) {
 		{"คืนเงิน", "การคืนเงินใช้เวลาสามวัน", true},
 		{"환불", "주문의환불은 사흘 걸립니다", true},
 		{"退货", "订单的退款需要三天", false},
+		{marks, "ก่อน " + marks + " หลัง", true},
+		{marks, "การคืนเงินใช้เวลาสามวัน", false},
 		{"the refund", "We refund.", true}, // stop words are left out
 		{"the", "the end", true},           // unless there is nothing else
 		{"invoice", "We refunded the order.", false},
@@ -63,6 +65,9 @@ func TestWhatIsFound(t *testing.T) {
 		}
 	}
 }
+
+// marks is a character with more marks than any word has.
+var marks = "ก" + strings.Repeat("ั", 700)
 
 func TestParse(t *testing.T) {
 	t.Parallel()
@@ -81,20 +86,38 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// longest bounds a word in bytes: Postgres takes lexemes of less than 2,047, and a mark of the base stands
+// before each.
+const longest = 1024
+
 // Whatever the text, words are valid, short and found again by themselves.
 func TestLaws(t *testing.T) {
 	t.Parallel()
+	runes := rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune("aé-_ กงั้ကံ가ば゙退\u0301\u0345")))
+	texts := rapid.Custom(func(t *rapid.T) (text string) {
+		for range rapid.IntRange(0, 12).Draw(t, "parts") {
+			text += strings.Repeat(string(runes.Draw(t, "character")), rapid.SampledFrom([]int{1, 1, 1, 2, 700}).Draw(t, "times"))
+		}
+		return text
+	})
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.String().Draw(t, "text")
+		text := rapid.OneOf(rapid.String(), texts).Draw(t, "text")
 		terms, length := Index(text)
 		last := ""
 		for _, term := range terms {
-			if term.Word == "" || term.Word <= last || !utf8.ValidString(term.Word) || utf8.RuneCountInString(term.Word) > 2*maxWord {
+			if term.Word == "" || term.Word <= last || !utf8.ValidString(term.Word) || utf8.RuneCountInString(term.Word) > 2*maxWord || len(term.Word) > longest {
 				t.Fatalf("the term %q behind %q", term.Word, last)
 			}
 			last = term.Word
 			if !slices.IsSorted(term.Positions) || term.Positions[0] < 1 || term.Positions[len(term.Positions)-1] > max(length, 1) {
 				t.Fatalf("%q at %v of %d", term.Word, term.Positions, length)
+			}
+		}
+		for _, alternatives := range Parse(text).Words {
+			for _, word := range alternatives {
+				if len(word) > longest {
+					t.Fatalf("a query looks for %q", word)
+				}
 			}
 		}
 		if words := Words(text); len(words) > 0 && len(words) < maxQueryWords && !strings.Contains(text, `"`) && !finds(text, text) {
@@ -105,8 +128,24 @@ func TestLaws(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(`"a b" c-d_E 退款`)
+	f.Add(marks)
 	f.Fuzz(func(t *testing.T, text string) {
-		Parse(text)
-		Index(text)
+		q := Parse(text)
+		if len(q.Last) > longest {
+			t.Errorf("a query looks for words that begin with %q", q.Last)
+		}
+		for _, w := range q.Words {
+			for _, a := range w {
+				if len(a) > longest {
+					t.Errorf("a query looks for %q", a)
+				}
+			}
+		}
+		terms, _ := Index(text)
+		for _, term := range terms {
+			if len(term.Word) > longest {
+				t.Errorf("the term %q", term.Word)
+			}
+		}
 	})
 }
