@@ -223,6 +223,124 @@ func TestOneBadFile(t *testing.T) {
 	}
 }
 
+// TestManyBadFiles do not block the others either, however many come one after the other and however
+// often: neither those of a crawl and a listing that name them between unchanged ones, nor those of a
+// listing of changes that names nothing else. A source that gives no file any more ends the sync.
+func TestManyBadFiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f, g, s := connectortest.NewS3(t), connectortest.NewGraph(t), connectortest.NewSite(t)
+	w.office = g.URL + "/v1.0"
+	n := w.start(syncs.Config{})
+	var down atomic.Bool
+	fails := func(rw http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "bad") && !(down.Load() && (strings.Contains(r.URL.Path, "good") || r.URL.Path == "/")) {
+			return false
+		}
+		rw.WriteHeader(http.StatusInternalServerError)
+		return true
+	}
+	f.Before(fails)
+	s.Before(fails)
+	contents := g.Downloads.Config.Handler
+	g.Downloads.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if !fails(rw, r) {
+			contents.ServeHTTP(rw, r)
+		}
+	})
+	var pages []string
+	putPage := func(name string) {
+		pages = append(pages, "/"+name)
+		s.Page("/"+name, name, "text of "+name)
+		s.Page("/", "Home", "home", pages...)
+	}
+	for name, c := range map[string]struct {
+		src id.SourceID
+		put func(name string)
+		at  string // before the name of an item
+		top int    // documents beside those of names
+	}{
+		"object_store": {w.bucket(f), func(name string) { f.Put(name, "text of "+name) }, "", 0},
+		"office_drive": {w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}}),
+			func(name string) { g.Put(name, name+".txt", "text of "+name) }, "", 0},
+		"web": {w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"url": s.URL + "/"})}), putPage, s.URL + "/", 1},
+	} {
+		c.put("a-good")
+		w.syncs(n, c.src)
+		for i := range 12 {
+			c.put(fmt.Sprint("b-bad-", i))
+		}
+		good := 1
+		for _, more := range []string{"c-good", "d-good", "e-good"} {
+			c.put(more)
+			good++
+			row := w.sync(n, c.src)
+			if row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "12 files could not be read") {
+				t.Errorf("%s: %s %q", name, row.Status, said(row))
+			}
+			if have := w.documents(c.src); len(have) != good+c.top || !strings.Contains(have[c.at+more].text, "text of "+more) {
+				t.Errorf("%s: %d documents after %s", name, len(have), more)
+			}
+			w.settles()
+		}
+		down.Store(true)
+		c.put("f-good")
+		if row := w.sync(n, c.src); row.Status != lifecycle.SourceFailed || !strings.Contains(said(row), "failed (500)") {
+			t.Errorf("%s: a source that gives no file: %s %q", name, row.Status, said(row))
+		}
+		down.Store(false)
+	}
+}
+
+// TestOneFileThatAsksToWait for long does not end the sync; a limit of requests does.
+func TestOneFileThatAsksToWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	for _, key := range []string{"a", "b", "c"} {
+		f.Put(key, "text of "+key)
+	}
+	var asked atomic.Int32
+	waits := func(status int) {
+		f.Before(func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/docs/b" {
+				return false
+			}
+			asked.Add(1)
+			rw.Header().Set("Retry-After", "3600")
+			rw.WriteHeader(status)
+			return true
+		})
+	}
+	waits(http.StatusServiceUnavailable)
+	if row := w.sync(n, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "it asks to wait 1h0m0s") || asked.Load() != 1 {
+		t.Errorf("%s %q, asked %d times", row.Status, said(row), asked.Load())
+	}
+	w.holds(src, map[string]string{"a": "text of a", "c": "text of c"})
+	waits(http.StatusTooManyRequests)
+	if row := w.sync(n, src); row.Status != lifecycle.SourceFailed || !strings.Contains(said(row), "it asks to wait 1h0m0s") {
+		t.Errorf("%s %q", row.Status, said(row))
+	}
+}
+
+// TestAStartPageThatAsksForALogin, one of several, does not block the others.
+func TestAStartPageThatAsksForALogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := connectortest.NewSite(t)
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"urls": []string{s.URL + "/private", s.URL + "/open"}})})
+	s.Serve("/private", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusUnauthorized) })
+	s.Page("/open", "Open", "open")
+	w.syncs(n, src)
+	have := w.documents(src)
+	if d := have[s.URL+"/private"]; len(have) != 2 || !strings.Contains(have[s.URL+"/open"].text, "open") || d.status != "failed" || d.error != "the website asks for a login (401)" {
+		t.Errorf("%+v", have)
+	}
+}
+
 // TestAFileThatIsTooLarge is not fetched, and its document says why; the text before it stays.
 func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()

@@ -47,8 +47,10 @@ const (
 	patience = 100 * time.Second
 	// leastFile is the time that a file gets at least; a walk with less ends.
 	leastFile = 5 * time.Second
-	// mostFaults is how many files, one after the other, may fail for the moment.
-	mostFaults = 10
+	// mostFaults is how many files, one after the other, may fail for the moment until a file that the
+	// source gave before is asked for again: if the source gives it, only these files are bad.
+	// mostFirst is how many may fail before the walk has met such a file.
+	mostFaults, mostFirst = 10, 100
 
 	maxItem    = 2048 // bytes of an identity
 	maxName    = 500  // bytes
@@ -56,6 +58,13 @@ const (
 	maxKind    = 200  // bytes of a media type
 	maxVersion = 256  // bytes; of a longer one its hash is kept
 )
+
+// statusUnavailable is the status of a server that is overloaded, or of a file that is.
+const statusUnavailable = 503
+
+// untold is the version of a content that was fetched without a listing of its file. The listing that
+// names the file next tells another one.
+const untold = "?"
 
 // tooLarge is the reason of a document that is not fetched.
 const tooLarge = "the file is larger than 50 MiB"
@@ -84,7 +93,8 @@ type walker struct {
 	files []id.FileID    // of its contents
 	met   time.Time      // when a page or a file could last be read
 	since time.Time      // when the place on the node was taken
-	fails int            // files that failed since then
+	fails int            // files that failed for the moment since a file could be read
+	good  *source.Item   // the last file that the source gave, in this walk or before; nil: none was met
 }
 
 // walk performs a sync, from its last step on.
@@ -239,12 +249,16 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	switch {
 	case item.Fault != nil:
 		w.p.Partial = w.p.Partial || !item.Fault.Lasting
-		return w.fault(item, doc, meet, item.Fault)
+		return w.fault(ctx, item, doc, meet, item.Fault)
 	case item.Size > knowledge.MaxFileBytes:
 		w.fail(meet, item, tooLarge)
 		return nil
 	case doc != nil && meet.Version != nil && doc.Version != nil && *meet.Version == *doc.Version:
 		documents.WithLabelValues("unchanged").Inc()
+		if item.Content != nil { // a crawl has just read it
+			w.fails = 0
+		}
+		w.given(item)
 		w.meet(doc, meet)
 		return nil
 	}
@@ -255,7 +269,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 func (w *walker) fetch(ctx context.Context, item source.Item, doc *store.KnownDocument, meet store.MetDocument) error {
 	put, err := w.store(ctx, item, item.Content)
 	f := new(source.Fault)
-	if errors.As(err, &f) && f.Again && f.Item {
+	if errors.As(err, &f) && f.Again && f.Item && f.RetryAfter == 0 {
 		put, err = w.store(ctx, item, nil)
 	}
 	switch {
@@ -264,13 +278,14 @@ func (w *walker) fetch(ctx context.Context, item source.Item, doc *store.KnownDo
 		w.fail(meet, item, tooLarge)
 		return nil
 	case errors.As(err, &f):
-		return w.fault(item, doc, meet, f)
+		return w.fault(ctx, item, doc, meet, f)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:
 		return err
 	}
 	w.met, w.fails = time.Now(), 0
+	w.given(item)
 	if put.Name != "" && item.Name == "" {
 		meet.Name = cleanName(put.Name, item.ID)
 	}
@@ -340,10 +355,34 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// given notes an item that the source gave.
+func (w *walker) given(item source.Item) {
+	item.Content = nil // it is valid for this page only
+	w.good = &item
+}
+
+// gives reports whether the source still gives the last file that it gave.
+func (w *walker) gives(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(leastFile, w.cfg.Patience-time.Since(w.met)))
+	defer cancel()
+	content, err := w.src.Fetch(ctx, *w.good)
+	if err == nil {
+		content.Body.Close()
+		w.met, w.fails = time.Now(), 0
+		return true, nil
+	}
+	if f := new(source.Fault); errors.As(w.late(ctx, err), &f) {
+		err = nil
+	}
+	return false, err
+}
+
 // fault handles an item that cannot be read.
-func (w *walker) fault(item source.Item, doc *store.KnownDocument, meet store.MetDocument, f *source.Fault) error {
+func (w *walker) fault(ctx context.Context, item source.Item, doc *store.KnownDocument, meet store.MetDocument, f *source.Fault) error {
 	switch {
-	case f.Login || !f.Item && item.Fault == nil || f.RetryAfter > 0:
+	case f.Login || !f.Item && item.Fault == nil:
+		return f
+	case f.RetryAfter > 0 && f.Status != statusUnavailable: // it limits requests, not those of this file
 		return f
 	case f.Gone: // since it was listed; the next listing decides
 	case f.Lasting:
@@ -357,7 +396,15 @@ func (w *walker) fault(item source.Item, doc *store.KnownDocument, meet store.Me
 		w.p.Unread++
 		w.p.Why = meet.Name + ": " + f.Reason
 		documents.WithLabelValues("unread").Inc()
-		if w.fails >= mostFaults || w.cfg.Patience-time.Since(w.met) < leastFile {
+		ends := w.fails >= mostFirst || w.cfg.Patience-time.Since(w.met) < leastFile
+		if w.good != nil && w.fails >= mostFaults && !ends {
+			gives, err := w.gives(ctx)
+			if err != nil {
+				return err
+			}
+			ends = !gives
+		}
+		if ends {
 			one := *f
 			one.Item = false
 			return &one

@@ -51,12 +51,20 @@ func Open(clients *vendor.Clients, c source.Config) (source.Source, error) {
 		return nil, err
 	}
 	client.Statuses = map[int]string{
-		http.StatusUnauthorized: "the website asks for a login",
-		http.StatusForbidden:    "the website denied access",
-		http.StatusNotFound:     "there is no such page",
-		http.StatusGone:         "there is no such page",
+		http.StatusForbidden: "the website denied access",
+		http.StatusNotFound:  "there is no such page",
+		http.StatusGone:      "there is no such page",
 	}
+	client.Judge = judge
 	return &site{client, c, max(0, clients.Timing.Polite)}, nil
+}
+
+// judge keeps 401 from reading as refused credentials of the whole source: a website gets none.
+func judge(status int, _ []byte) *source.Fault {
+	if status != http.StatusUnauthorized {
+		return nil
+	}
+	return &source.Fault{Reason: "the website asks for a login (401)", Lasting: true}
 }
 
 // entry is an address that the crawl has found.
