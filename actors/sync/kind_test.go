@@ -223,6 +223,63 @@ func TestOneBadFile(t *testing.T) {
 	}
 }
 
+// TestAFileThatGivesARightLater is read by the next sync, although a listing of changes does not name
+// it: rights are no change of a file. The others are not asked for.
+func TestAFileThatGivesARightLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := connectortest.NewGraph(t)
+	g.PerPage = 100
+	w.office = g.URL + "/v1.0"
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	var closed atomic.Bool
+	closed.Store(true)
+	contents := g.Downloads.Config.Handler
+	g.Downloads.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/closed" && closed.Load() {
+			rw.WriteHeader(http.StatusForbidden)
+			return
+		}
+		contents.ServeHTTP(rw, r)
+	})
+	for _, name := range []string{"open", "closed"} {
+		g.Put(name, name+".txt", "text of "+name)
+	}
+	w.syncs(n, src)
+	first := w.documents(src)
+	if d := first["closed"]; d.status != "failed" || !strings.Contains(d.error, "(403)") || len(first) != 2 {
+		t.Fatalf("%+v", first)
+	}
+	w.exec(`UPDATE kb_documents SET acl = '{group:staff}'`)
+	w.settles()
+	w.syncs(n, src) // nothing changed
+	if d := w.documents(src)["closed"]; d.status != "failed" || !strings.Contains(d.error, "(403)") {
+		t.Errorf("%+v", d)
+	}
+	closed.Store(false)
+	g.Calls()
+	w.syncs(n, src)
+	if calls := g.Calls(); connectortest.Count(calls, "listing") != 1 || strings.Contains(strings.Join(calls, " "), "open") {
+		t.Errorf("%v", calls)
+	}
+	have := w.holds(src, map[string]string{"open": "text of open", "closed": "text of closed"})
+	if d := have["closed"]; d.id != first["closed"].id || d.name != "closed.txt" || d.uri != first["closed"].uri || d.status != "queued" || d.error != "" {
+		t.Errorf("%+v", d)
+	}
+	if w.count(`SELECT count(*) FROM kb_documents WHERE acl = '{group:staff}'`) != 2 {
+		t.Error("an ACL is lost")
+	}
+	w.settles()
+	w.syncs(n, src)
+	if calls := g.Calls(); len(calls) != 1 {
+		t.Errorf("a file that was read is asked for again: %v", calls)
+	}
+	g.Put("closed", "closed.txt", "another text")
+	w.syncs(n, src)
+	w.holds(src, map[string]string{"open": "text of open", "closed": "another text"})
+}
+
 // TestManyBadFiles do not block the others either, however many come one after the other and however
 // often: neither those of a crawl and a listing that name them between unchanged ones, nor those of a
 // listing of changes that names nothing else. A source that gives no file any more ends the sync.

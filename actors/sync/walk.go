@@ -111,10 +111,13 @@ func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, e
 		}
 	}
 	defer w.abandon()
-	if !w.p.Done && b.Kind != lifecycle.SourceUpload { // an upload's documents come by themselves
-		if w.src, err = k.cfg.Connect(b.Kind, b.Config, b.Credentials); err != nil {
-			return nil, err
-		}
+	if b.Kind == lifecycle.SourceUpload { // its documents come by themselves
+		return w.end(ctx)
+	}
+	if w.src, err = k.cfg.Connect(b.Kind, b.Config, b.Credentials); err != nil {
+		return nil, err
+	}
+	if !w.p.Done {
 		if err := w.src.Walk(ctx, source.Position{Resume: w.p.At, Delta: b.Delta}, w.page); err != nil {
 			return nil, err
 		}
@@ -122,7 +125,36 @@ func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, e
 			return nil, errors.New("a walk ended without its last page")
 		}
 	}
+	if b.Delta != "" && !w.p.Anew {
+		if err := w.refused(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return w.end(ctx)
+}
+
+// refused tries files again that gave no right: a listing of changes does not name them when they give
+// one. A complete listing names them anyway.
+func (w *walker) refused(ctx context.Context) error {
+	list, err := w.cfg.Store.RefusedDocuments(ctx, &w.begun.Walk, stepItems)
+	if err != nil {
+		return err
+	}
+	w.met = time.Now()
+	for i := range list {
+		d := &list[i]
+		item := source.Item{ID: d.Item, Name: d.Name, MediaType: d.MediaType, Version: untold, Size: -1}
+		if d.URI != nil {
+			item.URI = *d.URI
+		}
+		if err := w.item(ctx, item, &d.KnownDocument); err != nil {
+			return err
+		}
+		if err := w.full(ctx); err != nil {
+			return err
+		}
+	}
+	return w.flush(ctx)
 }
 
 // page takes one page of the listing.
@@ -218,14 +250,20 @@ func (w *walker) items(ctx context.Context, items []source.Item) error {
 		if err := w.item(ctx, item, doc); err != nil {
 			return err
 		}
-		if n := &w.next; len(n.Put) >= stepContents || len(n.Met)+len(n.Failed)+len(n.Gone) >= stepItems {
-			w.save()
-			if err := w.flush(ctx); err != nil {
-				return err
-			}
+		if err := w.full(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// full commits a step that is full.
+func (w *walker) full(ctx context.Context) error {
+	if n := &w.next; len(n.Put) < stepContents && len(n.Met)+len(n.Failed)+len(n.Gone) < stepItems {
+		return nil
+	}
+	w.save()
+	return w.flush(ctx)
 }
 
 // item takes one item; doc is its document, nil if there is none.

@@ -123,6 +123,18 @@ func (s *Syncs) KnownDocuments(ctx context.Context, w *Walk, items []string) (ma
 	return known, nil
 }
 
+// RefusedDocument is a document whose file the source refused.
+type RefusedDocument struct {
+	KnownDocument
+	MediaType string
+}
+
+// RefusedDocuments returns up to limit documents whose files the source refused, for a reason that may
+// end without a change of the file, and that the walk has not met.
+func (s *Syncs) RefusedDocuments(ctx context.Context, w *Walk, limit int) ([]RefusedDocument, error) {
+	return all[RefusedDocument](ctx, s.view(w.Tenant), "sync_refused", w.Tenant, w.Base, w.Source, w.Mark, limit)
+}
+
 // MetDocument is a document that a walk met.
 type MetDocument struct {
 	Item    string

@@ -106,6 +106,12 @@ SELECT d.item, d.id, d.version, d.name, d.uri, d.sum, d.failed FROM unnest($3::t
   WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = u.item LIMIT 1
 ) d
 
+-- Files of the source ($3) that gave no right and that this walk ($4) has not met, those first that were tried the longest time ago.
+-- name: sync_refused
+SELECT item, id, item_version AS version, name, uri, sha256 AS sum, true AS failed, media_type FROM kb_documents
+WHERE tenant_id = $1 AND base_id = $2 AND source_id = $3 AND status = 'failed' AND item_version IS NULL AND seen < $4 AND deleted_at IS NULL
+ORDER BY seen, id LIMIT $5
+
 -- Documents that the walk met and whose contents it did not fetch. A document whose name or
 -- address changed counts its version up.
 -- name: sync_meet
