@@ -24,6 +24,8 @@ import (
 	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/knowledge"
 	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
 	shared "agentsvc/schemas/knowledge"
@@ -331,6 +333,71 @@ func TestChangesInTheMiddle(t *testing.T) {
 	w.exec(`UPDATE kb_documents SET owes = true, version = version + 1 WHERE id = $1`, e)
 	if got := w.settled(n, e); got != "ready - 2 2" || w.one(`SELECT read_settings::text FROM kb_documents WHERE id = $1`, e) != "2" {
 		t.Errorf("other settings: %s", got)
+	}
+}
+
+// Settings of the base that change while a document is read, however often, fail no document.
+func TestSettingsThatChangeInTheMiddle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	w.files.mu.Lock()
+	w.files.gate, w.files.reached = make(chan struct{}), make(chan struct{}, 1)
+	w.files.mu.Unlock()
+	d := w.put("one\ntwo")
+	w.wake(n, d)
+	tables := store.New(w.db.API(t), nil)
+	read := func() {
+		testkit.Eventually(t, "the document is read", func() bool { return len(w.files.reached) > 0 })
+		<-w.files.reached
+	}
+	for i := range 12 {
+		read()
+		tokens := 200 + i
+		if err := tables.Change(t.Context(), store.By{Tenant: w.tenant, Actor: "user:x"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+			_, _, err := tx.UpdateKnowledgeBase(ctx, w.base, &api.KnowledgeBasePatch{Chunking: &api.ChunkingSet{MaxTokens: &tokens}})
+			return nil, err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.wake(n, d)
+	}
+	read()
+	close(w.files.gate)
+	if got := w.settled(n, d); got != "ready - 2 2" {
+		t.Errorf("%s", got)
+	}
+}
+
+// A document whose source does not give its content now is indexed anew with the content that it has, and
+// still says why.
+func TestAContentThatItsSourceRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	d := w.put("old text\nold end")
+	w.settled(n, d)
+	refuse := func() {
+		w.exec(`UPDATE kb_documents SET status = 'failed', error = 'no right', source_error = 'no right', version = version + 1 WHERE id = $1`, d)
+	}
+	anew := func() {
+		w.exec(`UPDATE knowledge_bases SET settings = settings + 1 WHERE id = $1`, w.base)
+		w.exec(`UPDATE kb_documents SET owes = true, version = version + 1 WHERE id = $1`, d)
+	}
+	refuse()
+	for range 2 {
+		anew()
+		if got := w.settled(n, d); got != "failed no right 2 2" || w.found("old") == 0 {
+			t.Errorf("%s", got)
+		}
+	}
+	if got := w.one(`SELECT read_settings::text FROM kb_documents WHERE id = $1`, d); got != "3" {
+		t.Errorf("read with the settings %s", got)
+	}
+	w.replace(d, "new text")
+	w.exec(`UPDATE kb_documents SET source_error = NULL WHERE id = $1`, d)
+	if got := w.settled(n, d); got != "ready - 1 1" {
+		t.Errorf("%s", got)
 	}
 }
 

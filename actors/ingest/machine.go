@@ -132,6 +132,9 @@ func (s State) built(m Built) decision {
 	}
 	next := s
 	next.Row.Status, next.Row.Error, next.Row.Attempts = lifecycle.DocumentReady, nil, 0
+	if s.Row.SourceError != nil { // an older content was indexed
+		next.Row.Status, next.Row.Error = lifecycle.DocumentFailed, s.Row.SourceError
+	}
 	next.Row.Shown, next.Row.Chunks, next.Row.MediaType, next.Row.EmbeddedBy = m.Generation, m.Chunks, m.MediaType, m.EmbeddedBy
 	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings
 	next.Building, next.Cleaning = false, true
@@ -148,6 +151,9 @@ func (s State) end(m Unreadable) decision {
 // failed ends the reading of a document for good. What was shown before stays.
 func (s State) failed(reason string, used Used) decision {
 	next := s
+	if s.Row.SourceError != nil {
+		reason = *s.Row.SourceError
+	}
 	next.Row.Status, next.Row.Error, next.Row.Attempts = lifecycle.DocumentFailed, &reason, 0
 	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings // it is not tried again
 	next.Building, next.Cleaning = false, true

@@ -139,20 +139,23 @@ func TestAProviderIsWaitedFor(t *testing.T) {
 }
 
 // Whatever happens, in any order: a document that owes nothing is read or failed or waits for its
-// timer; a generation is shown only if it was written whole; numbers never go back.
+// timer; a generation is shown only if it was written whole; numbers never go back; a document that its
+// source does not give says why.
 func TestLaws(t *testing.T) {
 	t.Parallel()
+	closed := "closed"
 	rapid.Check(t, func(t *rapid.T) {
 		s := fresh()
 		s = decideIn(t, s, durable.Activated{})
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			before := s
-			switch rapid.IntRange(0, 12).Draw(t, "event") {
+			switch rapid.IntRange(0, 14).Draw(t, "event") {
 			case 0: // killed
 				s.Entering, s.Building, s.Cleaning, s.Fresh, s.Try = false, false, false, false, 0
 				s = decideIn(t, s, durable.Activated{})
 			case 1: // the API
 				s.Row.Content, s.Row.Status, s.Row.Attempts, s.Row.Owes, s.Row.Error = s.Row.Content+1, lifecycle.DocumentQueued, 0, true, nil
+				s.Row.SourceError = nil
 				s.Entering, s.Building, s.Cleaning = false, false, false
 				s = decideIn(t, s, durable.Activated{})
 			case 2:
@@ -177,6 +180,15 @@ func TestLaws(t *testing.T) {
 				s = decideIn(t, s, Entered{})
 			case 12:
 				s = decideIn(t, s, Full{})
+			case 13: // the source refuses the next content
+				s.Row.Owes = s.Row.Owes || s.Row.Status == lifecycle.DocumentQueued
+				s.Row.Status, s.Row.Error, s.Row.SourceError = lifecycle.DocumentFailed, &closed, &closed
+				s.Entering, s.Building, s.Cleaning = false, false, false
+				s = decideIn(t, s, durable.Activated{})
+			case 14: // other settings of the base
+				s.Row.Settings, s.Row.Owes, s.Row.Attempts = s.Row.Settings+1, true, 0
+				s.Entering, s.Building, s.Cleaning = false, false, false
+				s = decideIn(t, s, durable.Activated{})
 			}
 			r := s.Row
 			if r.Shown > r.Generation || r.Generation < before.Row.Generation || r.Shown < before.Row.Shown {
@@ -193,6 +205,9 @@ func TestLaws(t *testing.T) {
 			}
 			if (r.Status == lifecycle.DocumentFailed) != (r.Error != nil) || r.Attempts > mostAttempts {
 				t.Fatalf("%+v", r)
+			}
+			if r.SourceError != nil && r.Status != lifecycle.DocumentQueued && r.Status != lifecycle.DocumentProcessing && (r.Error == nil || *r.Error != closed) {
+				t.Fatalf("it is no longer said why its source does not give it: %+v", r)
 			}
 			if s.Building && s.Cleaning || s.Entering && (s.Building || s.Cleaning) {
 				t.Fatalf("two things at once: %+v", s)

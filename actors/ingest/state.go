@@ -16,6 +16,7 @@ type Row struct {
 	File          id.FileID
 	Status        lifecycle.DocumentStatus
 	Error         *string
+	SourceError   *string // why its source does not give its content now; nil: it gave it
 	Attempts      int
 	Chunks        int
 	Shown         int

@@ -223,6 +223,51 @@ func TestOneBadFile(t *testing.T) {
 	}
 }
 
+// TestOtherSettingsKeepWhyAFileFailed: a document that its source never gave keeps the reason, one with
+// an older content is indexed anew and keeps it too, and a file that the source gives again is read.
+func TestOtherSettingsKeepWhyAFileFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	f.Put("fine", "fine")
+	f.Put("grown", "small")
+	f.Put("never", "large")
+	f.Declare("never", 50<<20+1)
+	w.syncs(n, src)
+	w.settles()
+	f.Put("grown", "large")
+	f.Declare("grown", 50<<20+1)
+	w.syncs(n, src)
+	w.exec(`UPDATE kb_documents SET attempts = 4`)
+	tokens := 200
+	w.must(w.change(func(ctx context.Context, tx *store.Tx) error {
+		_, _, err := tx.UpdateKnowledgeBase(ctx, w.base, &api.KnowledgeBasePatch{Chunking: &api.ChunkingSet{MaxTokens: &tokens}})
+		return err
+	}))
+	const why = "the file is larger than 50 MiB"
+	have := w.documents(src)
+	if d := have["never"]; d.owes || d.status != "failed" || d.error != why {
+		t.Errorf("%+v", d)
+	}
+	for _, key := range []string{"fine", "grown"} {
+		if !have[key].owes || w.count(`SELECT attempts FROM kb_documents WHERE id = $1`, have[key].id) != 0 {
+			t.Errorf("%+v", have[key])
+		}
+	}
+	if w.count(`SELECT count(*) FROM kb_documents WHERE item IN ('grown', 'never') AND source_error = $1`, why) != 2 {
+		t.Error("the reasons are not kept")
+	}
+	// It is being indexed anew when the source gives it again, with the text that it had.
+	w.exec(`UPDATE kb_documents SET status = 'processing', error = NULL WHERE item = 'grown'`)
+	f.Put("grown", "small")
+	w.syncs(n, src)
+	if d := w.documents(src)["grown"]; d.status != "queued" || !d.owes || w.count(`SELECT count(*) FROM kb_documents WHERE id = $1 AND source_error IS NULL`, d.id) != 1 {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestAFileThatGivesARightLater is read by the next sync, although a listing of changes does not name
 // it: rights are no change of a file. The others are not asked for.
 func TestAFileThatGivesARightLater(t *testing.T) {

@@ -26,6 +26,7 @@ type Document struct {
 	File          id.FileID
 	Status        lifecycle.DocumentStatus
 	Error         *string
+	SourceError   *string
 	Attempts      int
 	Chunks        int
 	Shown         int

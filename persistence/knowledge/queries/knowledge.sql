@@ -115,7 +115,7 @@ WITH old AS (
 DELETE FROM kb_chunks c USING old WHERE c.tenant_id = $1 AND c.document_id = $2 AND c.generation = old.generation AND c.position = old.position
 
 -- name: load
-SELECT d.name, d.media_type, d.size_bytes AS size, d.content, d.file, d.status, d.error, d.attempts, d.chunks, d.shown, d.generation, d.read_content, d.read_settings, d.owes,
+SELECT d.name, d.media_type, d.size_bytes AS size, d.content, d.file, d.status, d.error, d.source_error, d.attempts, d.chunks, d.shown, d.generation, d.read_content, d.read_settings, d.owes,
   d.deleted_at IS NOT NULL AS deleted, d.version, d.owner_epoch AS epoch,
   b.id AS base, b.number, b.settings, b.max_tokens, b.overlap_tokens, b.embedding_provider AS embed_provider, b.embedding_model AS embed_model, d.embedded_by
 FROM kb_documents d JOIN knowledge_bases b ON b.tenant_id = d.tenant_id AND b.id = d.base_id

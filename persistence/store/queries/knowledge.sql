@@ -34,13 +34,14 @@ UPDATE knowledge_bases SET deleted_at = now(), updated_at = now() WHERE tenant_i
 -- name: sources_hold
 SELECT id FROM knowledge_sources WHERE tenant_id = $1 AND base_id = $2 AND deleted_at IS NULL ORDER BY id FOR SHARE
 
--- Every document of the base is indexed anew. The rows are locked in the order of their ids,
--- like everywhere.
+-- Every document of the base is indexed anew, but those of sources that never gave a content: they keep the reason. Attempts count
+-- anew too: a reading that this interrupts is none that failed. The rows are locked in the order of their ids, like everywhere.
 -- name: documents_index_anew
 WITH own AS MATERIALIZED (
-  SELECT id FROM kb_documents WHERE tenant_id = $1 AND base_id = $2 AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE
+  SELECT id FROM kb_documents WHERE tenant_id = $1 AND base_id = $2 AND deleted_at IS NULL AND NOT (source_id IS NOT NULL AND status = 'failed' AND size_bytes = 0)
+  ORDER BY id FOR NO KEY UPDATE
 )
-UPDATE kb_documents d SET version = d.version + 1, owes = true FROM own WHERE d.tenant_id = $1 AND d.id = own.id
+UPDATE kb_documents d SET version = d.version + 1, owes = true, attempts = 0 FROM own WHERE d.tenant_id = $1 AND d.id = own.id
 
 -- name: documents_delete
 WITH own AS MATERIALIZED (

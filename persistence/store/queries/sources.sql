@@ -102,7 +102,7 @@ UPDATE knowledge_sources SET sync = $3, resume = coalesce($4, resume), listed = 
 -- One look-up in the index for each item.
 -- name: sync_known
 SELECT d.item, d.id, d.version, d.name, d.uri, d.sum, d.failed FROM unnest($3::text[]) AS u (item) CROSS JOIN LATERAL (
-  SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'failed' AS failed FROM kb_documents
+  SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'failed' OR source_error IS NOT NULL AS failed FROM kb_documents
   WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = u.item LIMIT 1
 ) d
 
@@ -113,7 +113,7 @@ WHERE tenant_id = $1 AND base_id = $2 AND source_id = $3 AND status = 'failed' A
 ORDER BY seen, id LIMIT $5
 
 -- Documents that the walk met and whose contents it did not fetch. A document whose name or
--- address changed counts its version up.
+-- address changed counts its version up, and its attempts anew: that interrupts a reading.
 -- name: sync_meet
 WITH own AS MATERIALIZED (
   SELECT d.id, u.name, u.uri, u.version FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS u (id, name, uri, version)
@@ -122,6 +122,7 @@ WITH own AS MATERIALIZED (
 )
 UPDATE kb_documents d SET seen = $7, item_version = own.version, name = own.name, uri = own.uri,
   version = d.version + CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN 1 ELSE 0 END,
+  attempts = CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN 0 ELSE d.attempts END,
   updated_at = CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN now() ELSE d.updated_at END
 FROM own WHERE d.tenant_id = $1 AND d.id = own.id
 
@@ -132,16 +133,17 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (tenant_id, source_id, item) WHERE deleted_at IS NULL DO UPDATE SET
   item_version = excluded.item_version, seen = excluded.seen, name = excluded.name, uri = excluded.uri, media_type = excluded.media_type,
   size_bytes = excluded.size_bytes, file = excluded.file, sha256 = excluded.sha256, content = kb_documents.content + 1,
-  status = 'queued', error = NULL, attempts = 0, owes = true, version = kb_documents.version + 1, updated_at = now()
+  status = 'queued', error = NULL, source_error = NULL, attempts = 0, owes = true, version = kb_documents.version + 1, updated_at = now()
 RETURNING id
 
--- A document whose contents cannot be had. What was indexed before stays.
+-- A document whose contents cannot be had. What was indexed before stays, and a content that waits for its index gets it.
 -- name: sync_fail
-INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, seen, name, uri, media_type, size_bytes, file, sha256, status, error, owes)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $12, 'failed', $13, false)
+INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, seen, name, uri, media_type, size_bytes, file, sha256, status, error, source_error, owes, acl)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $12, 'failed', $13, $13, false, coalesce((
+  SELECT acl FROM kb_documents WHERE tenant_id = $1 AND source_id = $4 AND item = $5 AND deleted_at IS NOT NULL ORDER BY deleted_at DESC LIMIT 1), '{}'))
 ON CONFLICT (tenant_id, source_id, item) WHERE deleted_at IS NULL DO UPDATE SET
   item_version = excluded.item_version, seen = excluded.seen, name = excluded.name, uri = excluded.uri,
-  status = 'failed', error = excluded.error, version = kb_documents.version + 1, updated_at = now()
+  status = 'failed', error = excluded.error, source_error = excluded.source_error, owes = kb_documents.owes OR kb_documents.status = 'queued', version = kb_documents.version + 1, updated_at = now()
 
 -- name: sync_delete
 WITH own AS MATERIALIZED (

@@ -1,0 +1,2 @@
+DROP INDEX kb_documents_gone;
+ALTER TABLE kb_documents DROP COLUMN source_error;
