@@ -223,6 +223,56 @@ func TestOneBadFile(t *testing.T) {
 	}
 }
 
+// TestADeletedDocumentComesBackWithItsACL: whoever deletes a restricted document of a source does not
+// publish it with the next sync, whether the source gives it at once or refuses it first.
+func TestADeletedDocumentComesBackWithItsACL(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src, other := w.bucket(f), w.bucket(f)
+	for _, key := range []string{"a", "b", "c"} {
+		f.Put(key, "text of "+key)
+	}
+	w.syncs(n, src)
+	w.syncs(n, other)
+	acl := func(s id.SourceID, key string) (list string) {
+		w.must(w.admin.QueryRow(context.Background(), `SELECT array_to_string(acl, ' ') FROM kb_documents WHERE source_id = $1 AND item = $2 AND deleted_at IS NULL`, s, key).Scan(&list))
+		return list
+	}
+	first := w.documents(src)
+	remove := func(key string) {
+		w.must(w.change(func(ctx context.Context, tx *store.Tx) error {
+			return tx.DeleteDocument(ctx, w.base, w.documents(src)[key].id)
+		}))
+	}
+	w.exec(`UPDATE kb_documents SET acl = '{group:former}' WHERE source_id = $1 AND item = 'a'`, src)
+	remove("a")
+	w.syncs(n, src)
+	if got := acl(src, "a"); got != "group:former" {
+		t.Errorf("the ACL of a: %q", got)
+	}
+	w.exec(`UPDATE kb_documents SET acl = '{group:staff,group:board}' WHERE source_id = $1 AND item IN ('a', 'b') AND deleted_at IS NULL`, src)
+	remove("a")
+	remove("b")
+	f.Declare("b", 50<<20+1)
+	w.syncs(n, src)
+	if d := w.documents(src)["b"]; d.status != "failed" {
+		t.Errorf("%+v", d)
+	}
+	f.Put("b", "another text of b")
+	w.syncs(n, src)
+	have := w.holds(src, map[string]string{"a": "text of a", "b": "another text of b", "c": "text of c"})
+	for key, want := range map[string]string{"a": "group:staff group:board", "b": "group:staff group:board", "c": ""} {
+		if got := acl(src, key); got != want || (have[key].id == first[key].id) != (key == "c") {
+			t.Errorf("%s: ACL %q, want %q", key, got, want)
+		}
+	}
+	if got := acl(other, "a"); got != "" {
+		t.Errorf("the ACL of another source's document: %q", got)
+	}
+}
+
 // TestOtherSettingsKeepWhyAFileFailed: a document that its source never gave keeps the reason, one with
 // an older content is indexed anew and keeps it too, and a file that the source gives again is read.
 func TestOtherSettingsKeepWhyAFileFailed(t *testing.T) {

@@ -126,10 +126,12 @@ UPDATE kb_documents d SET seen = $7, item_version = own.version, name = own.name
   updated_at = CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN now() ELSE d.updated_at END
 FROM own WHERE d.tenant_id = $1 AND d.id = own.id
 
--- A document with new contents: it keeps its id and its ACL.
+-- A document with new contents: it keeps its id and its ACL. One that was deleted and comes back has a new id, and its ACL as
+-- long as the row of the deleted one is there.
 -- name: sync_put
-INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, seen, name, uri, media_type, size_bytes, file, sha256)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, seen, name, uri, media_type, size_bytes, file, sha256, acl)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, coalesce((
+  SELECT acl FROM kb_documents WHERE tenant_id = $1 AND source_id = $4 AND item = $5 AND deleted_at IS NOT NULL ORDER BY deleted_at DESC LIMIT 1), '{}'))
 ON CONFLICT (tenant_id, source_id, item) WHERE deleted_at IS NULL DO UPDATE SET
   item_version = excluded.item_version, seen = excluded.seen, name = excluded.name, uri = excluded.uri, media_type = excluded.media_type,
   size_bytes = excluded.size_bytes, file = excluded.file, sha256 = excluded.sha256, content = kb_documents.content + 1,

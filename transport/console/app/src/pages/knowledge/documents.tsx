@@ -298,7 +298,7 @@ function OneDocument({ base, id, onGone }: { base: Base; id: string; onGone: () 
       <Acl key={d.id} path={path} id={d.id} />
       {deleting && (
         <Confirm title={`Delete ${name}?`} action="Delete" busy={act.busy} onClose={() => setDeleting(false)} onConfirm={remove}>
-          <p>No search finds it any more.{d.source_id ? " It comes back when it changes at its source." : ""}</p>
+          <p>No search finds it any more.{d.source_id ? " A later sync brings it back if it is still at its source." : ""}</p>
           <Failed act={act} />
         </Confirm>
       )}
