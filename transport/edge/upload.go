@@ -11,6 +11,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"time"
+	"unicode/utf8"
 
 	"agentsvc/schemas/problem"
 )
@@ -93,7 +94,7 @@ func (u *Upload) Next() (*File, error) {
 		return nil, u.fail(problem.Invalid("file", fmt.Sprintf("expected at most %d files", u.rq.ep.MaxFiles)))
 	}
 	f := &File{Name: part.FileName(), MediaType: part.Header.Get("Content-Type"), up: u, part: part}
-	if f.Name == "" || len(f.Name) > 255 || !clean(f.Name) {
+	if f.Name == "" || utf8.RuneCountInString(f.Name) > 255 || !clean(f.Name) {
 		return nil, u.fail(problem.Invalid("file", "needs a file name of 1 to 255 characters"))
 	}
 	if mediaType, _, err := mime.ParseMediaType(f.MediaType); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"os"
 	"path/filepath"
 	"slices"
@@ -459,6 +460,16 @@ func TestUploadedDocuments(t *testing.T) {
 		t.Errorf("%v %s", down.header, down.body)
 	}
 
+	// A name is counted in characters, and a download tells all of it.
+	long := strings.Repeat("ü", 125) + strings.Repeat("退", 126) + ".txt"
+	got = w.put(w.a, []upload{{long, "text/plain", "long"}})
+	check("a name of 255 characters", got, 202, long)
+	down := w.call(w.a, "GET", w.a.fill().Replace("/v1/knowledge-bases/{base}/documents/")+fmt.Sprint(got.get("items.0.id"))+"/content", "")
+	if _, params, err := mime.ParseMediaType(down.header.Get("Content-Disposition")); err != nil || params["filename"] != long || down.body != "long" {
+		t.Errorf("%v %q %v", err, params, down.header)
+	}
+	check("a name of 256", w.put(w.a, []upload{{"ü" + long, "text/plain", "longer"}}), 400)
+
 	// A repeat under one key is the first response, and leaves no file.
 	first := w.put(w.a, []upload{{"key.txt", "text/plain", "keyed"}}, "Idempotency-Key", "k")
 	again := w.put(w.a, []upload{{"key.txt", "text/plain", "keyed"}}, "Idempotency-Key", "k")
@@ -468,7 +479,7 @@ func TestUploadedDocuments(t *testing.T) {
 	if other := w.put(w.a, []upload{{"key.txt", "text/plain", "other"}}, "Idempotency-Key", "k"); other.code() != "IDEMPOTENCY_CONFLICT" {
 		t.Errorf("%d %s", other.status, other.body)
 	}
-	if n := len(w.stored(w.a)); n != 24 {
+	if n := len(w.stored(w.a)); n != 25 {
 		t.Errorf("%d files are stored", n)
 	}
 	testkit.Eventually(t, "no file awaits a sweep", func() bool { return w.notes() == before })
