@@ -29,6 +29,15 @@ func (v View) HasProvider(ctx context.Context, slug string) (bool, error) {
 	return len(rows) > 0, err
 }
 
+// ProviderKind returns the kind of the tenant's model provider with that slug, "" if it has none.
+func (v View) ProviderKind(ctx context.Context, slug string) (string, error) {
+	rows, err := scalars[string](ctx, v, "provider_kind", v.tenant, slug)
+	if err != nil || len(rows) == 0 {
+		return "", err
+	}
+	return rows[0], nil
+}
+
 // SealedProvider is a model provider with its sealed credentials.
 type SealedProvider struct {
 	ID          id.ProviderID

@@ -11,6 +11,7 @@ import (
 
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/store"
+	"agentsvc/schemas/agent"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
@@ -125,16 +126,22 @@ func (p *Platform) wake(c *edge.Caller, kind string, actor id.UUID) {
 	}
 }
 
-// checkEmbedding refuses a provider that neither the tenant nor the deployment has.
+// checkEmbedding refuses a provider that neither the tenant nor the deployment has, and one without
+// embeddings. The tenant's own goes before the deployment's.
 func (p *Platform) checkEmbedding(ctx context.Context, tx *store.Tx, e *api.Embedding) error {
-	if e == nil || p.Embedding != nil && p.Embedding(e.Provider) {
+	if e == nil {
 		return nil
 	}
-	known, err := tx.HasProvider(ctx, e.Provider)
-	if err == nil && !known {
-		err = problem.Invalid("embedding.provider", "neither the tenant nor the deployment has a provider of embeddings of that name")
+	own, err := tx.ProviderKind(ctx, e.Provider)
+	switch {
+	case err != nil:
+		return err
+	case own == agent.ProviderAnthropic:
+		return problem.Invalid("embedding.provider", "that model provider is of the kind "+own+", which has no embeddings; name one of the kind openai")
+	case own == "" && (p.Embedding == nil || !p.Embedding(e.Provider)):
+		return problem.Invalid("embedding.provider", "neither the tenant nor the deployment has a provider of embeddings of that name")
 	}
-	return err
+	return nil
 }
 
 func (p *Platform) listBases(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.KnowledgeBase], error) {

@@ -11,6 +11,9 @@ SELECT id, slug, kind, base_url, credentials <> '' AS has_credentials, coalesce(
 -- name: provider_slug
 SELECT id FROM model_providers WHERE tenant_id = $1 AND slug = $2
 
+-- name: provider_kind
+SELECT kind FROM model_providers WHERE tenant_id = $1 AND slug = $2
+
 -- name: provider_sealed
 SELECT id, kind, base_url, prices, credentials FROM model_providers WHERE tenant_id = $1 AND slug = $2
 
