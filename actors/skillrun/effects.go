@@ -268,7 +268,7 @@ func (k *kind) reprepare(ctx context.Context, s *State, d *desk) any {
 		}
 		out := *r
 		out.Event = skill.Ready
-		if m := j.Definition.Compare(preview, r.Page.URL, j.Values, r.Page.Values); m != nil {
+		if m := j.Definition.Compare(preview, r.Page.URL, j.Values, r.Read); m != nil {
 			out.Event = skill.Fails
 			out.Fault = &skill.Fault{Code: skill.CodePrecommitMismatch, Field: m.Field, URL: m.URL, Message: "The page is not the one that was approved."}
 		}

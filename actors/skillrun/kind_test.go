@@ -91,6 +91,7 @@ func TestOutcomesInRows(t *testing.T) {
 		"a broken browser":         {nil, func(s *site) { s.broken.Store(true) }, begin, "failed step_failed, ended", "run.failed", 0},
 		"another page":             {nil, func(s *site) { s.moved.Store(true) }, approve, "failed precommit_mismatch, ended", "run.prepared run.failed", 0},
 		"another value":            {nil, func(s *site) { s.denies.Store(true) }, approve, "failed precommit_mismatch, ended", "run.prepared run.failed", 0},
+		"a value with a secret":    {nil, func(s *site) { s.masks.Store(true) }, approve, "succeeded, ended, held", "run.prepared run.committed run.succeeded", 1},
 		"a failed check":           {nil, func(s *site) { s.fails.Store(true) }, approve, "verification_failed verification_failed, ended, held", "run.prepared run.committed run.failed run.compensated", 1},
 		"a lost click":             {nil, func(s *site) { s.lost.Store(true) }, approve, "committing unknown_outcome, ended, held", "run.prepared run.failed", 1},
 		"before any step":          {&before, nil, approve, "succeeded, ended, held", "run.prepared run.committed run.succeeded", 1},

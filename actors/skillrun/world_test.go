@@ -29,6 +29,7 @@ import (
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
 	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
@@ -46,6 +47,7 @@ type site struct {
 	none     atomic.Bool // there is no browser
 	moved    atomic.Bool // the page is another one than before
 	denies   atomic.Bool // another value is read back
+	masks    atomic.Bool // the value holds a secret, so that it is shown without it
 	lost     atomic.Bool // the click is not answered
 	fails    atomic.Bool // a check fails
 	missing  atomic.Bool // a selector is not found
@@ -105,17 +107,21 @@ func (s *site) Prepare(ctx context.Context, j *skill.Job) (skillrun.Session, *sk
 		return nil, nil, err
 	}
 	amount, _ := j.Values.Text("amount")
-	page := skill.Page{URL: "https://pay.test/form", Title: "Pay", Shot: shot, Values: map[string]string{"amount": amount}}
+	holds := amount
+	if n > 1 && s.denies.Load() {
+		holds = "0"
+	}
+	page := skill.Page{URL: "https://pay.test/form", Title: "Pay", Shot: shot, Values: map[string]string{"amount": holds}}
 	if n > 1 && s.moved.Load() {
 		page.URL = "https://pay.test/elsewhere"
 	}
-	if n > 1 && s.denies.Load() {
-		page.Values["amount"] = "0"
+	if s.masks.Load() {
+		page.Values["amount"] = redact.Mark
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open++
-	return &session{s: s, j: j, amount: amount}, &skill.Report{Event: skill.Landed, Page: page, Steps: []skill.StepResult{{ID: "amount", Kind: skill.Type, Status: skill.StepOK, Shot: shot}}, Shots: 1}, nil
+	return &session{s: s, j: j, amount: amount}, &skill.Report{Event: skill.Landed, Page: page, Read: map[string]string{"amount": holds}, Steps: []skill.StepResult{{ID: "amount", Kind: skill.Type, Status: skill.StepOK, Shot: shot}}, Shots: 1}, nil
 }
 
 func (s *site) Read(context.Context, *skill.Job) (*skill.Report, error) {

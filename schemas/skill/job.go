@@ -76,10 +76,13 @@ type Fault struct {
 
 // Report is what a job, or a part of it, came to.
 type Report struct {
-	Event  Event // Landed, Fails, LeftScope, Lost, Clicked, Verified, ChecksFailed or Compensated
-	Fault  *Fault
-	Steps  []StepResult // of this part alone, in order
-	Page   Page         // of a part that landed
+	Event Event // Landed, Fails, LeftScope, Lost, Clicked, Verified, ChecksFailed or Compensated
+	Fault *Fault
+	Steps []StepResult // of this part alone, in order
+	Page  Page         // of a part that landed
+	// Read is what the bound fields hold, by parameter, as Compare needs it: Page.Values are for show, without secrets. Of a
+	// prepare that landed; it stays in its process and is not stored.
+	Read   map[string]string `json:"-"`
 	Checks []CheckResult
 	Result json.RawMessage // an object by result field; nil where none was read
 	Shots  int             // screenshots stored

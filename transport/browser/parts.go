@@ -247,6 +247,7 @@ func (s *session) prepare(ctx context.Context) (*skill.Report, error) {
 		r.Event = skill.Landed
 		var err error
 		r.Page, err = s.look(ctx, s.shotName("precommit"))
+		r.Read = s.read
 		for name, value := range s.read {
 			r.Page.Values[name] = s.secrets.clean(value, maxText)
 		}
@@ -558,7 +559,8 @@ const attribute = `(all, attr) => {
   return v === undefined || v === null ? null : String(v).slice(0, 20000);
 }`
 
-// results reads the result fields: null for one that is not on the page or no number.
+// results reads the result fields: null for one that is not on the page, or is no number. A number in which a secret was
+// found is null too: what is left of it would be another number.
 func (s *session) results(ctx context.Context, r *skill.Report) error {
 	fields := s.job.Definition.ResultFields
 	if len(fields) == 0 {
@@ -575,9 +577,11 @@ func (s *session) results(ctx context.Context, r *skill.Report) error {
 	out := map[string]any{}
 	for i, text := range texts {
 		f := &fields[i]
-		if out[f.Name] = nil; text != nil {
-			out[f.Name] = typed(f.Type, s.secrets.clean(strings.TrimSpace(*text), maxText))
+		out[f.Name] = nil
+		if text == nil || f.Type != skill.String && f.Type != "" && s.secrets.shows(*text) {
+			continue
 		}
+		out[f.Name] = typed(f.Type, s.secrets.clean(strings.TrimSpace(*text), maxText))
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {

@@ -576,7 +576,7 @@ func (b *Browser) replay(ctx context.Context, d *skill.Definition, values json.R
 	}
 	out := &skill.Replay{Status: skill.ReplayLanded, URL: report.Page.URL, Title: report.Page.Title, Values: report.Page.Values}
 	if report.Event == skill.Landed {
-		if m := parsed.Definition.Compare(report.Page.URL, report.Page.URL, job.Values, report.Page.Values); m != nil {
+		if m := parsed.Definition.Compare(report.Page.URL, report.Page.URL, job.Values, report.Read); m != nil {
 			out.Status, out.Code, out.Message = skill.ReplayFailed, skill.CodePrecommitMismatch, "The field of "+m.Field+" does not hold what was typed."
 		}
 		return out, nil
