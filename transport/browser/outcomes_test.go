@@ -299,12 +299,7 @@ func TestAValueThatHoldsASecret(t *testing.T) {
 		t.Errorf("%v %+v", err, replay)
 	}
 
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprint(w, `<!doctype html><input id=code><p id=total>1,280.00</p><p id=year>2026</p><p id=text>2026, 1280</p>`)
-	}))
-	t.Cleanup(server.Close)
-	other := &world{url: server.URL, host: strings.TrimPrefix(server.URL, "http://"), shots: map[string][]byte{}}
+	other := serves(t, `<input id=code><p id=total>1,280.00</p><p id=year>2026</p><p id=text>2026, 1280</p>`)
 	of := other.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"auth":{"kind":"credentials","secret_refs":["user"]},"steps":[
 		{"id":"code","phase":"auth","kind":"type","target":{"selector":"#code"},"value":null,"secret":true,"secret_ref":"user"}],"result_fields":[
 		{"name":"total","selector":"#total","type":"number"},{"name":"year","selector":"#year","type":"integer"},{"name":"text","selector":"#text","type":"string"}]}`, `{}`)
@@ -314,19 +309,75 @@ func TestAValueThatHoldsASecret(t *testing.T) {
 	}
 }
 
+// serves returns the world of a site with one page.
+func serves(t *testing.T, html string) *world {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<!doctype html>"+html)
+	}))
+	t.Cleanup(server.Close)
+	return &world{url: server.URL, host: strings.TrimPrefix(server.URL, "http://"), shots: map[string][]byte{}}
+}
+
+// What is read back is what was filled: each of the fields of a parameter, and of elements that one selector finds, or of
+// several selectors, those that are visible. Results are read in the same way.
+func TestTheFilledFieldsAreReadBack(t *testing.T) {
+	t.Parallel()
+	b := quickly(t)
+	const two = `{"id":"a","kind":"type","target":{"selector":"#a"},"param":"x"},{"id":"b","kind":"type","target":{"selector":"#b"},"param":"x"}`
+	for name, c := range map[string]struct{ page, steps, read, result string }{
+		"two fields of a parameter":                 {`<input id=a><input id=b>`, two, "7", ""},
+		"the first of two is changed by the second": {`<input id=a><input id=b oninput="document.getElementById('a').value = '8'">`, two, "8", ""},
+		"the second of two is changed":              {`<input id=a><input id=b oninput="this.value = '9'">`, two, "9", ""},
+		"the first of two was changed and is gone":  {`<input id=a oninput="this.value = '8'"><input id=b oninput="document.getElementById('a').remove()">`, two, "8", ""},
+		"a hidden field before the one that is filled": {`<p style="display: none"><input class=q><b class=said>no</b></p><p><input class=q><b class=said>yes</b></p>`,
+			`{"id":"a","kind":"type","target":{"selector":".q"},"param":"x"}`, "7", `{"said":"yes"}`},
+		"a hidden field of the first selector": {`<p style="visibility: hidden"><input class=old><b class=said>no</b></p><p><input class=new><b class=now>yes</b></p>`,
+			`{"id":"a","kind":"type","target":{"selector":".old","candidates":[".new"]},"param":"x"}`, "7", `{"said":"yes"}`},
+		"a field that is hidden by another": {`<input id=a><input id=b oninput="document.getElementById('a').style.display = 'none'"><b class=said style="display: none">hidden</b>`,
+			`{"id":"a","kind":"type","target":{"selector":"#a"},"param":"x"},{"id":"b","kind":"type","target":{"selector":"#b"},"value":"y"}`, "7", `{"said":"hidden"}`},
+		"a box that is seen through": {`<label><input class=tick type=checkbox style="opacity: 0">Yes</label><input class=tick type=checkbox>`,
+			`{"id":"a","kind":"check","target":{"selector":".tick"},"param":"yes"}`, "true", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serves(t, `<title>Form</title>`+c.page+`<button id=go>Go</button>`)
+			param, args := `"x","type":"string"`, `{"x":"7"}`
+			if strings.Contains(c.steps, `"yes"`) {
+				param, args = `"yes","type":"boolean"`, `{"yes":true}`
+			}
+			j := w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"auth":{"kind":"none"},"params":[{"name":`+param+`}],"commit_step_id":"go",
+				"steps":[`+c.steps+`,{"id":"go","kind":"click","target":{"selector":"#go"}}],"result_fields":[{"name":"said","selector":".said","candidates":[".now"]}]}`, args)
+			s, r, err := b.Prepare(t.Context(), j)
+			if err != nil || s == nil {
+				t.Fatal(err, show(t, r))
+			}
+			defer s.Close()
+			name := j.Values.Names()[0]
+			want, _ := j.Values.Text(name)
+			m := j.Definition.Compare("", r.Page.URL, j.Values, r.Read)
+			if r.Read[name] != c.read || r.Page.Values[name] != c.read || (m == nil) != (c.read == want) {
+				t.Errorf("%+v %+v", r.Read, m)
+			}
+			if c.result == "" {
+				return
+			}
+			if r := s.Verify(t.Context()); r.Event != skill.Verified || string(r.Result) != c.result {
+				t.Errorf("%s %s", r.Result, show(t, r))
+			}
+		})
+	}
+}
+
 // In the pictures of a run, the field that a secret was typed into is painted over, the text that shows it, and frames,
 // which may.
 func TestSecretsArePaintedOver(t *testing.T) {
 	t.Parallel()
 	b := quickly(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprint(w, `<!doctype html><style>* { position: absolute; left: 0; width: 400px; margin: 0; border: 0 }</style>
+	w := serves(t, `<style>* { position: absolute; left: 0; width: 400px; margin: 0; border: 0 }</style>
 <input id=code style="top: 0; height: 40px" oninput="document.getElementById('echo').textContent = 'It is ' + this.value">
 <p id=echo style="top: 100px; height: 40px"></p><iframe style="top: 200px; height: 40px" srcdoc=""></iframe><p style="top: 300px; height: 40px">Nothing</p>`)
-	}))
-	t.Cleanup(server.Close)
-	w := &world{url: server.URL, host: strings.TrimPrefix(server.URL, "http://"), shots: map[string][]byte{}}
 	r, err := b.Read(context.Background(), w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"auth":{"kind":"credentials","secret_refs":["user"]},"steps":[
 		{"id":"code","phase":"auth","kind":"type","target":{"selector":"#code"},"value":null,"secret":true,"secret_ref":"user"},
 		{"id":"look","kind":"wait","target":{"selector":"#echo"},"value":""}]}`, `{}`))

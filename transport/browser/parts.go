@@ -241,14 +241,13 @@ func (s *session) prepare(ctx context.Context) (*skill.Report, error) {
 				return s.expiredAt(ctx, commit, s.told(ctx, commit, err))
 			}
 		}
-		if err := s.readBack(ctx, before); err != nil {
+		var err error
+		if r.Read, err = s.readBack(ctx, before); err != nil {
 			return err
 		}
 		r.Event = skill.Landed
-		var err error
 		r.Page, err = s.look(ctx, s.shotName("precommit"))
-		r.Read = s.read
-		for name, value := range s.read {
+		for name, value := range r.Read {
 			r.Page.Values[name] = s.secrets.clean(value, maxText)
 		}
 		return err
@@ -268,35 +267,62 @@ func (s *session) shotName(name string) string {
 	return name
 }
 
-// readBack reads the bound fields again. One that is no longer on the page, as in a form of
-// several pages, keeps what it held when it was filled.
-func (s *session) readBack(ctx context.Context, steps []skill.Step) error {
-	read := make([]*string, len(steps))
+// readBack reads the bound fields again, and returns what they hold by parameter. A field that is no longer on the page, as
+// in a form of several pages, keeps what it held when it was filled. Of the fields of one parameter, one that holds another
+// value than the parameter's counts.
+func (s *session) readBack(ctx context.Context, steps []skill.Step) (map[string]string, error) {
+	now := make([]*string, len(steps))
 	err := together(len(steps), func(i int) (err error) {
 		st := &steps[i]
 		want, there := s.job.Values.Text(st.Param)
 		if st.Param == "" || !there || st.Target == nil {
 			return nil
 		}
-		read[i], err = s.first(ctx, st.Target.Tries(), holdsFirst, want)
+		now[i], err = s.first(ctx, st.Target.Tries(), st.Kind == skill.Tick, holdsFirst, want)
 		return err
 	})
-	for i, text := range read { // a later step may fill the same field again
-		if text != nil {
-			s.read[steps[i].Param] = *text
+	read := map[string]string{}
+	for i := range steps {
+		name := steps[i].Param
+		text, there := s.read[steps[i].ID]
+		if now[i] != nil {
+			text, there = *now[i], true
+		}
+		want, _ := s.job.Values.Text(name)
+		if before, known := read[name]; there && (!known || before == want) {
+			read[name] = text
 		}
 	}
-	return err
+	for _, st := range s.job.Definition.SignInSteps() { // their pages are behind
+		text, there := s.read[st.ID]
+		if _, known := read[st.Param]; there && !known {
+			read[st.Param] = text
+		}
+	}
+	return read, err
 }
 
-// first returns what a script makes of the elements of the first selector of which it makes a text; nil:
-// there is none. The error is errLost or errLeft.
-func (s *session) first(ctx context.Context, selectors []string, script, arg string) (text *string, err error) {
+// first returns what a script makes of the elements of a selector: of those that are visible, as locate finds them, by the
+// first selector that finds any of which the script makes a text; without one, and at once if hidden says so, of all
+// elements. nil: there is no text. The error is errLost or errLeft.
+func (s *session) first(ctx context.Context, selectors []string, hidden bool, script, arg string) (*string, error) {
+	if !hidden {
+		text, err := s.firstOf(ctx, selectors, script, arg, func(l playwright.Locator) playwright.Locator {
+			return l.Filter(playwright.LocatorFilterOptions{Visible: playwright.Bool(true)})
+		})
+		if text != nil || err != nil {
+			return text, err
+		}
+	}
+	return s.firstOf(ctx, selectors, script, arg, func(l playwright.Locator) playwright.Locator { return l })
+}
+
+func (s *session) firstOf(ctx context.Context, selectors []string, script, arg string, among func(playwright.Locator) playwright.Locator) (*string, error) {
 	for _, sel := range selectors {
 		var v any
 		limit, cancel := context.WithTimeout(ctx, s.step)
 		err := s.do(limit, func() (err error) {
-			v, err = s.page.Locator("css="+sel).EvaluateAll(script, arg)
+			v, err = among(s.page.Locator("css="+sel)).EvaluateAll(script, arg)
 			return err
 		})
 		cancel()
@@ -569,7 +595,7 @@ func (s *session) results(ctx context.Context, r *skill.Report) error {
 	texts := make([]*string, len(fields))
 	if err := together(len(fields), func(i int) (err error) {
 		f := &fields[i]
-		texts[i], err = s.first(ctx, append([]string{f.Selector}, f.Candidates...), attribute, string(f.Attr))
+		texts[i], err = s.first(ctx, append([]string{f.Selector}, f.Candidates...), false, attribute, string(f.Attr))
 		return err
 	}); err != nil {
 		return err

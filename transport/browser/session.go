@@ -33,7 +33,7 @@ type session struct {
 	secrets secrets
 	fields  []secretField     // into which secrets were typed
 	wall    *skill.Step       // the last step that typed a secret into a password field
-	read    map[string]string // what bound fields held when they were filled
+	read    map[string]string // what bound fields held when they were filled, by step
 	seen    int               // what the page was last seen to expose, for the picture that is taken next; unseen: look
 	shots   int
 

@@ -408,7 +408,7 @@ func (s *session) tick(ctx context.Context, st *skill.Step, el playwright.Locato
 			return err
 		}
 		is, err := el.IsChecked(playwright.LocatorIsCheckedOptions{Timeout: left(ctx)})
-		s.read[st.Param] = strconv.FormatBool(is)
+		s.read[st.ID] = strconv.FormatBool(is)
 		return err
 	})
 }
@@ -447,7 +447,7 @@ func (s *session) choose(ctx context.Context, st *skill.Step, el playwright.Loca
 		if err != nil || st.Param == "" {
 			return err
 		}
-		s.read[st.Param], err = s.valueOf(el, value, left(ctx))
+		s.read[st.ID], err = s.valueOf(el, value, left(ctx))
 		return err
 	})
 }
@@ -490,7 +490,7 @@ func (s *session) fill(ctx context.Context, st *skill.Step, el playwright.Locato
 			return nil
 		}
 		var err error
-		s.read[st.Param], err = s.valueOf(el, value, left(ctx))
+		s.read[st.ID], err = s.valueOf(el, value, left(ctx))
 		return err
 	})
 }
