@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,6 +101,7 @@ func (t *taught) act(ctx context.Context, a *skill.Action) (*msg.Recorded, error
 	limit, cancel := context.WithTimeout(ctx, 3*t.s.step)
 	defer cancel()
 	err := t.perform(limit, a)
+	maps.DeleteFunc(t.secrets, func(ref, _ string) bool { return !slices.Contains(t.rec.SecretRefs, ref) }) // undone, renamed, or never typed
 	switch f := new(fault); {
 	case errors.As(err, &f):
 		at := "target"
@@ -209,6 +211,7 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		t.rec.Add(st, el)
 		return t.rec.Commit(st.ID)
 	}
+	former, typed := "", false
 	if st.Secret {
 		if value == "" {
 			return badRecord("value", "required: the secret")
@@ -218,6 +221,7 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 				return badRecord("value", "stands in a step that was recorded before: undo that first")
 			}
 		}
+		former, typed = t.secrets[st.SecretRef]
 		t.secrets[st.SecretRef] = value
 	}
 	if of.Commit {
@@ -241,6 +245,9 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		s.proxy.answered()
 	}
 	if err != nil {
+		if typed { // the step that was recorded before stays
+			t.secrets[st.SecretRef] = former
+		}
 		return s.told(ctx, &st, err)
 	}
 	t.rec.Add(st, el)
@@ -530,7 +537,7 @@ func (t *taught) replay(ctx context.Context, q *msg.Record) (*skill.Replay, erro
 	return t.r.b.replay(ctx, d, values, t.secrets, &skill.Job{Tenant: t.tenant, Residency: t.residency})
 }
 
-// replay performs a definition as a dry run with these secrets. A definition without a commit step
+// replay performs a definition as a dry run with those of these secrets that it names. A definition without a commit step
 // is performed whole.
 func (b *Browser) replay(ctx context.Context, d *skill.Definition, values json.RawMessage, secrets map[string]string, job *skill.Job) (*skill.Replay, error) {
 	failed := func(message string) *skill.Replay { return &skill.Replay{Status: skill.ReplayFailed, Message: message} }
@@ -538,7 +545,11 @@ func (b *Browser) replay(ctx context.Context, d *skill.Definition, values json.R
 	if err != nil {
 		return nil, err
 	}
-	auth, err := json.Marshal(map[string]any{"mode": d.Auth.Kind, "secrets": secrets})
+	given := map[string]string{}
+	for _, ref := range d.Auth.SecretRefs {
+		given[ref] = secrets[ref]
+	}
+	auth, err := json.Marshal(map[string]any{"mode": d.Auth.Kind, "secrets": given})
 	if err != nil {
 		return nil, err
 	}
@@ -558,7 +569,7 @@ func (b *Browser) replay(ctx context.Context, d *skill.Definition, values json.R
 		return nil, skill.InvalidArgs(faults)
 	}
 	job.Definition, job.Values = parsed.Definition, bound.Values
-	job.Open = func(ref string) (string, error) { return secrets[ref], nil }
+	job.Open = func(ref string) (string, error) { return given[ref], nil }
 	var report *skill.Report
 	if d.CommitStepID == "" {
 		report, err = b.Read(ctx, job)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"image/jpeg"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -236,6 +237,42 @@ func TestARecordedOrderIsCancelledOnce(t *testing.T) {
 	}
 	if err := p.ask(msg.RecordRead, nil); !is(err, problem.CodeBrowserSkillNotFound, "") {
 		t.Errorf("a used session: %v", err)
+	}
+}
+
+// A recording types the secrets of its steps: one that was undone, renamed, or whose action failed is given to no replay, and
+// leaves what was typed before as it was.
+func TestSecretsOfARecordingAreThoseOfItsSteps(t *testing.T) {
+	t.Parallel()
+	p := newPupil(t, recorderOf(quickly(t)), id.TenantID{UUID: id.NewAnywhere()})
+	w := serves(t, `<title>Sign in</title><form onsubmit="this.remove(); return false"><input id=user><input id=password type=password><input id=fixed type=password readonly><button>Sign in</button></form>
+		<button id=send>Send</button>`)
+	p.start(w.url + "/")
+	p.act(`{"kind":"type","target":{"selector":"#user"},"value":"a-user-1","secret_ref":"name"}`,
+		`{"kind":"type","target":{"selector":"#user"},"value":"a-user-2","secret_ref":"user"}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"undone-3"}`,
+		`{"kind":"undo"}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"right-4","secret_ref":"pw"}`)
+	s := p.r.find(&p.q)
+	step := s.s.step
+	s.s.step = time.Second
+	for ref, value := range map[string]string{"other": "failed-5", "pw": "failed-6"} {
+		if err := p.try(`{"kind":"type","target":{"selector":"#fixed"},"value":"` + value + `","secret_ref":"` + ref + `"}`); !is(err, problem.CodeInvalidArgs, "target") {
+			t.Error(err)
+		}
+	}
+	s.s.step = step
+	if want := map[string]string{"user": "a-user-2", "pw": "right-4"}; !maps.Equal(s.secrets, want) || !slices.Equal(p.last.Auth.SecretRefs, []string{"user", "pw"}) {
+		t.Errorf("%v %v", s.secrets, p.last.Auth.SecretRefs)
+	}
+	p.act(`{"kind":"press","target":{"selector":"#password"},"value":"Enter"}`, `{"kind":"commit","target":{"selector":"#send"}}`)
+	if err := p.ask(msg.RecordFinish, nil); err != nil || p.last.DryRun == nil || p.last.DryRun.Status != skill.ReplayLanded {
+		t.Errorf("%v %+v", err, p.last.DryRun)
+	}
+	d := p.r.find(&p.q).rec.Definition()
+	replay, err := p.r.b.replay(t.Context(), d, json.RawMessage(`{}`), map[string]string{"user": "a", "pw": "b", "surplus": "c"}, &skill.Job{Tenant: p.q.Tenant})
+	if err != nil || replay.Status != skill.ReplayLanded {
+		t.Errorf("a secret that no step types: %v %+v", err, replay)
 	}
 }
 
