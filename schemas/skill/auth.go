@@ -2,6 +2,7 @@ package skill
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -73,11 +74,19 @@ func (r *reader) secret(at string, kind AuthKind, s string) bool {
 		}
 		return true
 	}
-	if s == "" || len(s) > MaxSecret || strings.ContainsFunc(s, func(c rune) bool { return c < 0x20 || c == 0x7f }) {
-		r.say(at, "must have 1 to %d bytes and no control characters", MaxSecret)
-		return false
+	message := CheckSecret(s)
+	if message != "" {
+		r.say(at, "%s", message)
 	}
-	return true
+	return message == ""
+}
+
+// CheckSecret returns the rule that a secret to type breaks, "" if it breaks none.
+func CheckSecret(s string) string {
+	if s == "" || len(s) > MaxSecret || strings.ContainsFunc(s, func(c rune) bool { return c < 0x20 || c == 0x7f }) {
+		return fmt.Sprintf("must have 1 to %d bytes and no control characters", MaxSecret)
+	}
+	return ""
 }
 
 // Cookie is a cookie of a skill's session.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
@@ -145,6 +146,15 @@ func (a *Action) Check() error {
 	case ActUndo:
 	default:
 		say("kind", "must be one of "+strings.Join(names(ActionKinds), ", "))
+	}
+	switch most := MaxValue; a.Kind { // what is kept until a skill is saved, which takes no more
+	case ActionKind(Type), ActionKind(Select), ActExpect, ActBind:
+		if a.SecretRef != "" {
+			most = MaxSecret
+		}
+		if utf8.RuneCountInString(value) > most {
+			say("value", fmt.Sprintf("must have at most %d characters", most))
+		}
 	}
 	switch {
 	case !element && (step == Click || a.Kind == ActPick || a.Kind == ActCommit && a.StepID == ""):

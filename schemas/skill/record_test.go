@@ -119,6 +119,28 @@ func TestARecordingIsBounded(t *testing.T) {
 	if _, err := r.Plan(&Action{Kind: "click"}, onto("#one"), false); !refusedArgs(err, "60 steps") || len(r.Hosts) != MaxHosts {
 		t.Errorf("%v, %d hosts", err, len(r.Hosts))
 	}
+	for _, c := range []struct {
+		a    Action
+		most int
+	}{
+		{Action{Kind: "type"}, MaxValue}, {Action{Kind: "select"}, MaxValue}, {Action{Kind: "expect"}, MaxValue}, {Action{Kind: "type", SecretRef: "pw"}, MaxSecret},
+		{Action{Kind: "bind", StepID: "s1", Param: "p"}, MaxValue}, {Action{Kind: "navigate"}, MaxURL},
+	} {
+		form := "ü"
+		if c.a.Kind == "navigate" {
+			form = "x"
+		}
+		for _, more := range []int{0, 1} {
+			a := c.a
+			if a.Value = val(strings.Repeat(form, c.most+more)); a.Kind == "navigate" {
+				a.Value = val("https://a.example/" + strings.Repeat(form, c.most+more-len("https://a.example/")))
+			}
+			var p *problem.Error
+			if err := a.Check(); more == 0 && err != nil || more == 1 && (!errors.As(err, &p) || p.Code != problem.CodeValidation || !strings.Contains(p.Detail, fmt.Sprintf("at most %d", c.most))) {
+				t.Errorf("%s of %d characters: %v", a.Kind, c.most+more, err)
+			}
+		}
+	}
 	for i := range MaxParams {
 		if err := r.Bind(r.Steps[i].ID, fmt.Sprintf("p%d", i), "", ""); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -277,12 +278,12 @@ func (t *taught) begin(ctx context.Context, release func()) error {
 	return err
 }
 
-// visits notes an address of the main frame. The library's reader calls it.
+// visits notes an address of the main frame, of which the host counts. The library's reader calls it.
 func (t *taught) visits(url string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.hosts) < 1000 {
-		t.hosts = append(t.hosts, url)
+		t.hosts = append(t.hosts, strings.Clone(url[:min(len(url), maxAnyURL)]))
 	}
 }
 

@@ -213,8 +213,8 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 	}
 	former, typed := "", false
 	if st.Secret {
-		if value == "" {
-			return badRecord("value", "required: the secret")
+		if message := skill.CheckSecret(value); message != "" {
+			return badRecord("value", message)
 		}
 		for _, kept := range t.rec.Steps {
 			if len(value) > 2 && strings.Contains(kept.Literal(), value) {

@@ -253,7 +253,13 @@ func TestSecretsOfARecordingAreThoseOfItsSteps(t *testing.T) {
 		`{"kind":"type","target":{"selector":"#password"},"value":"undone-3"}`,
 		`{"kind":"undo"}`,
 		`{"kind":"type","target":{"selector":"#password"},"value":"right-4","secret_ref":"pw"}`)
+	if err := p.try(`{"kind":"type","target":{"selector":"#password"},"value":"bell\u0007"}`); !is(err, problem.CodeInvalidArgs, "value: must have 1 to 8192 bytes") {
+		t.Error("a secret that cannot be saved: ", err)
+	}
 	s := p.r.find(&p.q)
+	if s.visits(w.url + "/" + strings.Repeat("x", 1<<20)); len(s.hosts[len(s.hosts)-1]) > maxAnyURL {
+		t.Error("an address is kept with its path")
+	}
 	step := s.s.step
 	s.s.step = time.Second
 	for ref, value := range map[string]string{"other": "failed-5", "pw": "failed-6"} {

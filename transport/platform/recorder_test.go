@@ -109,6 +109,7 @@ func TestRecorderRoutes(t *testing.T) {
 		{"a value that is none", `{"kind":"type","value":[1]}`, "value"},
 		{"a secret parameter", `{"kind":"type","value":"x","secret_ref":"pw","param":"p"}`, "param"},
 		{"a parameter named reason", `{"kind":"type","value":"x","param":"reason"}`, "param"},
+		{"a long text", `{"kind":"type","value":"` + strings.Repeat("x", skill.MaxValue+1) + `"}`, "value: must have at most 2000"},
 		{"no key", `{"kind":"press","value":""}`, "value"},
 		{"a commit that types", `{"kind":"type","value":"x","commit":true}`, "commit"},
 		{"an address that is none", `{"kind":"navigate","value":"javascript:alert(1)"}`, "value"},
