@@ -313,14 +313,24 @@ func TestRedaction(t *testing.T) {
 	s.add("p&ss word+1")
 	s.add("ab") // too short to be told from other text
 	for in, want := range map[string]string{
-		"the P&SS word+1 is":   "the " + mark + " is",
-		"?p=p%26ss+word%2B1":   "?p=" + mark,
-		"?p=p%26ss%20word%2B1": "?p=" + mark,
-		"p&amp;ss word+1":      mark,
-		"p&s\u202es word+1":    mark,
-		"cCZzcyB3b3JkKzE=":     mark,
-		"ab and nothing":       "ab and nothing",
-		"a\u0000b\u202ec\n d":  "abc  d",
+		"the P&SS word+1 is":                  "the " + mark + " is",
+		"?p=p%26ss+word%2B1":                  "?p=" + mark,
+		"?p=p%26ss%20word%2B1":                "?p=" + mark,
+		"p&amp;ss word+1":                     mark,
+		"p&s\u202es word+1":                   mark,
+		"p&s\u200bs word+1":                   mark,
+		"p&s\ns wor\r\nd+1":                   mark, // lines that a page breaks
+		`p\u0026ss word\u002b1`:               mark,
+		`{"p":"p\u0026ss word\u002b1"}`:       `{"p":"` + mark + `"}`,
+		"%70%26%73%73%20%77%6f%72%64%2B%31":   mark,
+		"P%26SS%20WORD%2b1":                   mark,
+		"7026737320776f72642b31":              mark,
+		"cCZzcyB3b3JkKzE":                     mark, // without its padding
+		"cCZzcyB3\nb3JkKzE=":                  mark,
+		"Basic dXNlcjpwJnNzIHdvcmQrMTp4 sent": "Basic dXNlcjp" + mark + "Tp4 sent", // of user:p&ss word+1:x
+		"cCZzcyB3b3JkKzE=":                    mark,
+		"ab and nothing":                      "ab and nothing",
+		"a\u0000b\u202ec\n d":                 "abc  d",
 	} {
 		if got := s.clean(in, 100); got != want {
 			t.Errorf("%q became %q, not %q", in, got, want)

@@ -1,16 +1,16 @@
 package browser
 
 import (
-	"encoding/base64"
 	"net/url"
 	"slices"
 	"strings"
 
+	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
 )
 
 // mark stands for a secret in what is reported.
-const mark = "[redacted]"
+const mark = redact.Mark
 
 // Limits of texts of pages that are reported, in bytes.
 const (
@@ -23,8 +23,9 @@ const (
 // secrets are the values that were opened for a session. Its methods remove them from texts in
 // every form in which a page may show them.
 type secrets struct {
-	values []string // as they were opened
-	forms  []string // longest first
+	values []string        // as they were opened, longest first
+	known  []*redact.Known // of each value: encoded, escaped, or with what a reader does not see in it
+	forms  []string        // of all values: those that pages show in another case; longest first
 }
 
 // add notes a secret and its forms. A cookie's name and path are none.
@@ -32,9 +33,13 @@ func (s *secrets) add(value string) {
 	if len(value) < 3 || slices.Contains(s.values, value) {
 		return
 	}
-	s.values = append(s.values, value)
+	i := 0
+	for i < len(s.values) && len(s.values[i]) >= len(value) {
+		i++
+	}
+	s.values, s.known = slices.Insert(s.values, i, value), slices.Insert(s.known, i, redact.NewKnown(value))
 	for _, form := range []string{value, skill.Clean(value), strings.TrimSpace(value), url.QueryEscape(value), url.PathEscape(value), strings.ReplaceAll(url.QueryEscape(value), "+", "%20"),
-		base64.StdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)), escapeHTML.Replace(value), strings.Join(strings.Fields(value), " ")} {
+		escapeHTML.Replace(value), strings.Join(strings.Fields(value), " ")} {
 		if len(form) >= 3 && !slices.Contains(s.forms, form) {
 			s.forms = append(s.forms, form)
 		}
@@ -50,12 +55,24 @@ func (s *secrets) clean(text string, most int) string {
 	if len(text) > 8*maxText {
 		text = text[:8*maxText]
 	}
-	text = skill.Clean(strings.ToValidUTF8(text, "\uFFFD"))
+	hidden := s.hide(strings.ToValidUTF8(text, "\uFFFD"))
+	text = skill.Clean(hidden)
 	for _, form := range s.forms {
 		text = replaceFold(text, form)
 	}
+	if text != hidden { // what was removed may have stood between the parts of a secret
+		text = s.hide(text)
+	}
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+// hide removes each secret in the forms of redact.Known.
+func (s *secrets) hide(text string) string {
+	for _, k := range s.known {
+		text = k.Text(text)
 	}
 	return text
 }
