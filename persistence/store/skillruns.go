@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
 )
 
@@ -98,9 +99,9 @@ func (s *SkillRuns) Standing(ctx context.Context, t id.TenantID, a *id.ApprovalI
 	return *row, nil
 }
 
-// shown returns the run as the API shows it.
+// shown returns the run as the API shows it: as in the arguments of its approval, values whose key looks secret are redacted.
 func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
-	out := &api.SkillRun{ID: run, SkillID: r.Skill, AgentRunID: r.AgentRun, Mode: r.Mode, Status: r.Status, Code: r.Code, Result: api.Value(r.Result),
+	out := &api.SkillRun{ID: run, SkillID: r.Skill, AgentRunID: r.AgentRun, Mode: r.Mode, Status: r.Status, Code: r.Code, Result: api.Value(redact.JSON(r.Result)),
 		CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}
 	if r.Mode == skill.Run {
 		out.ApprovalID = r.Approval
@@ -108,7 +109,7 @@ func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
 	for _, c := range []struct {
 		doc []byte
 		to  any
-	}{{r.Precommit, &out.Precommit}, {r.Steps, &out.Steps}, {r.Verification, &out.Verification}, {r.Compensation, &out.Compensation}} {
+	}{{redact.JSON(r.Precommit), &out.Precommit}, {r.Steps, &out.Steps}, {r.Verification, &out.Verification}, {r.Compensation, &out.Compensation}} {
 		if len(c.doc) > 0 {
 			if err := json.Unmarshal(c.doc, c.to); err != nil {
 				return nil, fmt.Errorf("read the record of skill run %s: %w", run, err)

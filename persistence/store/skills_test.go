@@ -11,6 +11,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
 )
 
@@ -60,6 +61,46 @@ func TestSecretsOfSkills(t *testing.T) {
 		if s, err := open(); err == nil || s != "" || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %q %v", name, s, err)
 		}
+	}
+}
+
+// open-parts.md, Redaction: what a run shows of a value whose key looks secret is [redacted], by whichever route. The actors and
+// the model read the row.
+func TestARunShowsNoValueWithASecretKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	made, run, agentRun := w.skill(t, "Portal"), id.SkillRunID{UUID: id.NewAnywhere()}, id.RunID{UUID: id.NewAnywhere()}
+	if _, err := w.db.Admin(t).Exec(t.Context(), `INSERT INTO runs (tenant_id, id, status, agent_id, origin_kind, origin_id, created_at, finished_at) VALUES ($1, $2, 'succeeded', $2, 'api_key', $2, now(), now())`, w.a, agentRun); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Admin(t).Exec(t.Context(), `INSERT INTO browser_skill_runs (tenant_id, id, skill_id, slug, revision, agent_run_id, created_by, mode, status, key, args, precommit, result, state, created_at)
+		VALUES ($1, $2, $3, 's', 1, $4, 'x', 'run', 'prepared', 'k', '', $5, $6, '', now())`, w.a, run, made.ID, agentRun,
+		`{"url":"https://a.example/","title":"Form","screenshot_key":"shot","values":{"order":"1001","pin":"canary-1","api_tokens":"canary-2"}}`,
+		`{"number":7,"accessToken":"canary-3","reset_password":null}`); err != nil {
+		t.Fatal(err)
+	}
+	one, err := w.View(w.a).SkillRun(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofSkill, err := w.View(w.a).SkillRuns(t.Context(), api.SkillRunFilter{Skill: &made.ID}, id.SkillRunID{}, 10)
+	if err != nil || len(ofSkill) != 1 {
+		t.Fatal(err, len(ofSkill))
+	}
+	ofRun, err := w.View(w.a).SkillRuns(t.Context(), api.SkillRunFilter{AgentRun: &agentRun}, id.SkillRunID{}, 10)
+	if err != nil || len(ofRun) != 1 {
+		t.Fatal(err, len(ofRun))
+	}
+	for name, got := range map[string]*api.SkillRun{"one": one, "of the skill": &ofSkill[0], "of the agent's run": &ofRun[0]} {
+		doc, err := json.Marshal(got)
+		if err != nil || strings.Contains(string(doc), "canary") || got.Precommit.Values["order"] != "1001" || got.Precommit.Shot != "shot" || got.Precommit.Values["pin"] != redact.Mark ||
+			!strings.Contains(string(got.Result), `"number":7`) {
+			t.Errorf("%s: %v %s", name, err, doc)
+		}
+	}
+	row, err := NewSkillRuns(w.db.System(t)).Run(t.Context(), w.a, run)
+	if err != nil || !bytes.Contains(row.Precommit, []byte("canary-1")) || !bytes.Contains(row.Result, []byte("canary-3")) {
+		t.Errorf("the row: %v %s %s", err, row.Precommit, row.Result)
 	}
 }
 
