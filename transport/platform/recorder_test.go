@@ -125,6 +125,8 @@ func TestRecorderRoutes(t *testing.T) {
 		route{"click", "POST", at + "/actions", `{"kind":"click","target":{"selector":"#send"}}`, 200, "", `"id":"send"`, ""},
 		route{"a live session", "POST", "/v1/browser-skills", create, 400, problem.CodeBrowserSkillInvalid, "recorder_session_id: unknown session", ""},
 		route{"finish without a body", "POST", at + "/finish", "", 200, "", `"status":"skipped"`, "browser_skill.recorder_session.finish"},
+		route{"a start that the guard refuses", "PATCH", "/v1/browser-skills/{skill}", `{"owner_attested": true, "recorder_session_id": "` + strings.TrimPrefix(at, sessions+"/") + `",
+			"definition": {"start_url": "http://localhost/claims", "target_hosts": ["localhost:80"], "steps": [], "commit_step_id": "send"}}`, 400, problem.CodeBrowserSkillInvalid, "definition.start_url: refused by the outbound guard", ""},
 		route{"its steps become a skill's", "POST", "/v1/browser-skills", create, 201, "", `"selector":"#send"`, "browser_skill.create"},
 		route{"a used session", "POST", "/v1/browser-skills", create, 400, problem.CodeBrowserSkillInvalid, "recorder_session_id: unknown session", ""},
 		route{"throw away what is used", "DELETE", at, "", 404, problem.CodeBrowserSkillNotFound, "", ""},

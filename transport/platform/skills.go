@@ -174,8 +174,8 @@ func invalidSkill(path, message string) error {
 }
 
 // checkStart refuses a skill that could never open its first page.
-func (p *Platform) checkStart(ctx context.Context, d *skill.Definition) error {
-	if err := p.SourceURLs(ctx, d.StartURL, true); err != nil {
+func (p *Platform) checkStart(ctx context.Context, startURL string) error {
+	if err := p.SourceURLs(ctx, startURL, true); err != nil {
 		return invalidSkill("definition.start_url", err.Error())
 	}
 	return nil
@@ -192,7 +192,7 @@ func (p *Platform) createSkill(ctx context.Context, c *edge.Caller, in *createSk
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkStart(ctx, parsed.Definition); err != nil {
+	if err := p.checkStart(ctx, parsed.Definition.StartURL); err != nil {
 		return nil, err
 	}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.SkillAnswer, error) {
@@ -252,6 +252,15 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 		var err error
 		if taught, err = p.recorded(ctx, c, b.RecorderID); err != nil {
 			return nil, err
+		}
+		var d struct {
+			StartURL string `json:"start_url"`
+		}
+		// What is no address is found wrong, with all else, where the definition is read.
+		if json.Unmarshal(b.Definition, &d) == nil && (skill.Scope{AnyHost: true}).Allows(d.StartURL) == "" {
+			if err := p.checkStart(ctx, d.StartURL); err != nil {
+				return nil, err
+			}
 		}
 	}
 	r := access(c)
