@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +24,9 @@ const (
 	recorderIdle    = 15 * time.Minute // open-parts.md, Browser skills
 	recorderLongest = time.Hour
 	recorderKept    = time.Hour // an ended session, for the skill that is saved
-	recorderPages   = 2         // live sessions of a node, beside those of runs
+	recorderPages   = 3         // live sessions of a node, beside those of runs
 	recorderEnded   = 100       // sessions that have ended and are kept, of a node
+	recorderTenant  = 10        // of one tenant
 	recorderEach    = 3         // of one principal
 	recorderActions = 4         // actions of one session that wait for their turn
 	recorderLook    = 10 * time.Second
@@ -39,7 +39,7 @@ const (
 type RecorderConfig struct {
 	Idle    time.Duration // until a session without use expires; 0: 15 min
 	Longest time.Duration // until it expires although it is used; 0: 1 h
-	Pages   int           // live sessions of this node, of one tenant as many; 0: 2
+	Pages   int           // live sessions of this node, of one tenant half of them, rounded up; 0: 3
 }
 
 // Recorder holds the sessions in which people record skills on this node, in memory: they end with
@@ -72,7 +72,7 @@ func (b *Browser) NewRecorder(cfg RecorderConfig) *Recorder {
 	if cfg.Pages <= 0 {
 		cfg.Pages = recorderPages
 	}
-	r := &Recorder{b: b, cfg: cfg, places: newPlaces(cfg.Pages, cfg.Pages, 0), sessions: map[id.RecorderSessionID]*taught{}}
+	r := &Recorder{b: b, cfg: cfg, places: newPlaces(cfg.Pages, (cfg.Pages+1)/2, 0), sessions: map[id.RecorderSessionID]*taught{}}
 	b.mu.Lock()
 	b.recorder = r
 	b.mu.Unlock()
@@ -227,12 +227,12 @@ func (r *Recorder) start(ctx context.Context, q *msg.Record) (*msg.Recorded, err
 	release, err := r.places.take(ctx, q.Tenant)
 	if err != nil {
 		r.mu.Unlock()
-		return nil, r.unavailable("All recorder sessions of this node are taken: " + strconv.Itoa(r.cfg.Pages) + " at a time. Try again when one has ended.")
+		return nil, r.unavailable(fmt.Sprintf("No recorder session is free: a node has %d at a time, and a tenant %d of them. Try again when one has ended.", r.places.all, r.places.each))
 	}
 	r.sessions[t.id] = t
 	r.mu.Unlock()
 	started.Inc()
-	r.trim(t.principal)
+	r.trim(t)
 	err = t.begin(ctx, release)
 	if err == nil {
 		if err = t.publish(ctx); err == nil && t.s == nil {
@@ -402,25 +402,27 @@ func (r *Recorder) forget(t *taught) {
 	r.drop(t)
 }
 
-// trim forgets the oldest ended sessions where too many are kept.
-func (r *Recorder) trim(principal string) {
-	r.mu.Lock()
-	var all, own []*taught
-	for _, t := range r.sessions {
-		if t.status() != skill.RecorderLive {
-			if all = append(all, t); t.principal == principal {
-				own = append(own, t)
+// trim forgets the oldest ended sessions where too many are kept: of a session's principal, of its tenant, and then of all.
+func (r *Recorder) trim(of *taught) {
+	for _, c := range []struct {
+		most int
+		in   func(*taught) bool
+	}{
+		{recorderEach, func(t *taught) bool { return t.tenant == of.tenant && t.principal == of.principal }},
+		{recorderTenant, func(t *taught) bool { return t.tenant == of.tenant }},
+		{recorderEnded, func(*taught) bool { return true }},
+	} {
+		r.mu.Lock()
+		var ended []*taught
+		for _, t := range r.sessions {
+			if c.in(t) && t.status() != skill.RecorderLive {
+				ended = append(ended, t)
 			}
 		}
-	}
-	r.mu.Unlock()
-	for _, c := range []struct {
-		list []*taught
-		most int
-	}{{own, recorderEach}, {all, recorderEnded}} {
-		slices.SortFunc(c.list, func(a, b *taught) int { return a.id.Time().Compare(b.id.Time()) })
-		for i := 0; i < len(c.list)-c.most; i++ {
-			r.forget(c.list[i])
+		r.mu.Unlock()
+		slices.SortFunc(ended, func(a, b *taught) int { return slices.Compare(a.id.UUID[:], b.id.UUID[:]) })
+		for i := 0; i < len(ended)-c.most; i++ {
+			r.forget(ended[i])
 		}
 	}
 }

@@ -412,8 +412,25 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 	if err := p.ask(msg.RecordStart, begin); !is(err, problem.CodeInUse, "") {
 		t.Error("a second one: ", err)
 	}
-	if err := other.ask(msg.RecordStart, begin); !is(err, problem.CodeBrowserSkillUnavailable, "taken") {
+	if err := other.ask(msg.RecordStart, begin); !is(err, problem.CodeBrowserSkillUnavailable, "No recorder session is free") {
 		t.Error("one more than the node has: ", err)
+	}
+	two, stranger := b.NewRecorder(RecorderConfig{Pages: 2}), newPupil(t, r, id.TenantID{UUID: id.NewAnywhere()})
+	one, next := newPupil(t, two, tenant), newPupil(t, two, tenant)
+	stranger.r = two
+	t.Cleanup(two.close)
+	b.mu.Lock()
+	b.recorder = r
+	b.mu.Unlock()
+	one.start(w.url + "/lab/plain")
+	if err := next.ask(msg.RecordStart, begin); !is(err, problem.CodeBrowserSkillUnavailable, "a node has 2 at a time, and a tenant 1 of them") {
+		t.Error("all that the node has, by one tenant: ", err)
+	}
+	stranger.start(w.url + "/lab/plain")
+	for _, p := range []*pupil{one, stranger} {
+		if err := p.ask(msg.RecordEnd, nil); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, do := range []msg.RecordDo{msg.RecordRead, msg.RecordAct, msg.RecordFinish, msg.RecordEnd, msg.RecordPicture, msg.RecordTaken, msg.RecordUsed} {
 		for _, change := range []func(*msg.Record){
@@ -433,11 +450,11 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 	if err := p.ask(msg.RecordRead, func(q *msg.Record) { q.After = shown }); err != nil || p.last.Shot == shown {
 		t.Errorf("a change of the page was not seen: %v %s", err, p.last.Shot)
 	}
-	one := p.r.find(&p.q)
-	one.mu.Lock()
-	one.until = time.Now() // it has lived as long as it may
-	one.mu.Unlock()
-	one.touch()
+	live := p.r.find(&p.q)
+	live.mu.Lock()
+	live.until = time.Now() // it has lived as long as it may
+	live.mu.Unlock()
+	live.touch()
 	testkit.Eventually(t, "the session expires", func() bool {
 		return p.ask(msg.RecordRead, nil) == nil && p.last.Status == skill.RecorderExpired
 	})
@@ -453,6 +470,34 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 	e.end(errDied)
 	if err := other.try(`{"kind":"press","value":"Enter"}`); err != nil || other.last.Status != skill.RecorderEnded {
 		t.Errorf("the browser died: %v %s", err, other.last.Status)
+	}
+}
+
+// Ended sessions are kept by tenant: one that ends many keeps no other tenant's from being saved.
+func TestEndedSessionsOfOthersAreKept(t *testing.T) {
+	t.Parallel()
+	r := &Recorder{sessions: map[id.RecorderSessionID]*taught{}}
+	ended := func(tenant id.TenantID, principal string) *taught {
+		t := &taught{r: r, id: id.RecorderSessionID{UUID: id.NewAnywhere()}, tenant: tenant, principal: principal, turn: make(chan struct{}, 1), changed: make(chan struct{}), view: skill.RecorderSession{Status: skill.RecorderEnded}}
+		r.sessions[t.id] = t
+		return t
+	}
+	one, other := id.TenantID{UUID: id.NewAnywhere()}, id.TenantID{UUID: id.NewAnywhere()}
+	first := ended(other, "user:0")
+	same := ended(other, "user:1") // a principal's name is of its tenant
+	var last *taught
+	for i := range recorderEnded + 5 {
+		last = ended(one, fmt.Sprintf("user:%d", i/2))
+	}
+	r.trim(last)
+	if n := len(r.sessions); n != recorderTenant+2 || r.sessions[first.id] == nil || r.sessions[same.id] == nil || r.sessions[last.id] == nil {
+		t.Errorf("%d sessions are kept, those of the other tenant %v %v", n, r.sessions[first.id] != nil, r.sessions[same.id] != nil)
+	}
+	for range recorderEach {
+		last = ended(other, "user:1")
+	}
+	if r.trim(last); r.sessions[same.id] != nil || r.sessions[first.id] == nil || len(r.sessions) != recorderTenant+1+recorderEach {
+		t.Errorf("%d sessions are kept", len(r.sessions))
 	}
 }
 
