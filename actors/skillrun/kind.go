@@ -222,7 +222,7 @@ func (k *kind) rows(a cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Began:
 			c.New = true
 			c.Rows = append(c.Rows, &insert{s, k.seal(s)})
-			if s.Plan.Mode == skill.DryRun && s.AgentRun != nil { // the route audits those of people
+			if s.Plan.Mode == skill.DryRun {
 				c.Audit = append(c.Audit, k.audit(s, "browser_skill.dry_run", now))
 			}
 			moved = true

@@ -562,6 +562,33 @@ func TestReseal(t *testing.T) {
 	}
 }
 
+// A dry run of a person is audited as it begins: it is also there if the caller, or the node, does not live to see the end.
+func TestADryRunOfAPersonIsAudited(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	s.onFill = func(ctx context.Context, _ int) {
+		close(begun)
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+	}
+	c := w.calls(w.node(s), w.agentRun(), 7, skill.Plan{Mode: skill.DryRun, Commits: true})
+	c.start.AgentRun, c.start.Agent, c.start.Approval, c.start.By = nil, nil, nil, msg.By{Actor: "user:ada", IP: "192.0.2.7"}
+	c.begins()
+	<-begun
+	const audited = `SELECT string_agg(action || ' ' || actor || ' ' || ip || ' ' || target_kind || ' ' || (detail ->> 'browser_skill_id') || ' ' || (detail ->> 'status'), ', ') FROM audit_log WHERE target_id = $1`
+	if got, want := w.text(audited, c.id()), "browser_skill.dry_run user:ada 192.0.2.7 browser_skill_run "+w.of.String()+" running"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	close(goOn)
+	c.becomes("succeeded, ended")
+	if got := c.audited(); got != "dry_run" {
+		t.Errorf("audited %q", got)
+	}
+}
+
 // Old dry runs of people go. Runs of agents go with the agent's run.
 func TestRetention(t *testing.T) {
 	t.Parallel()

@@ -397,26 +397,16 @@ func (p *Platform) dryRunSkill(ctx context.Context, c *edge.Caller, in *dryRunSk
 		return nil, noBrowser()
 	}
 	who := by(c)
-	who.Idem = nil // the answer is kept below
-	run, failed := p.SkillRuns.DryRun(ctx, who, of, bound.Values)
-	var known *problem.Error
-	if failed != nil && (!errors.As(failed, &known) || known.Code != problem.CodeBrowserSkillRunFailed) {
-		return nil, failed
+	who.Idem = nil                                             // the answer is kept below
+	run, err := p.SkillRuns.DryRun(ctx, who, of, bound.Values) // the commit that begins it audits it
+	if err != nil {
+		return nil, err
 	}
-	if failed != nil {
-		ext, _ := known.Extensions["extensions"].(map[string]any)
-		err := p.Store.Change(ctx, who, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
-			return nil, tx.Audit(ctx, "browser_skill.dry_run", "browser_skill", in.ID.UUID, map[string]any{"run_id": ext["run_id"], "code": ext["code"]})
-		})
-		if err != nil {
-			return nil, err
-		}
-		return nil, failed
+	out := &api.SkillRunAnswer{Run: run}
+	if c.Idem == nil {
+		return out, nil
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.SkillRunAnswer, error) {
-		detail := map[string]any{"run_id": run.ID, "status": run.Status}
-		return &api.SkillRunAnswer{Run: run}, tx.Audit(ctx, "browser_skill.dry_run", "browser_skill", in.ID.UUID, detail)
-	})
+	return change(ctx, p, c, func(context.Context, *store.Tx) (*api.SkillRunAnswer, error) { return out, nil })
 }
 
 func (p *Platform) skillRuns(ctx context.Context, c *edge.Caller, page api.Page, f api.SkillRunFilter) (*api.List[api.SkillRun], error) {

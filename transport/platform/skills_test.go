@@ -147,7 +147,7 @@ func TestSkillRoutes(t *testing.T) {
 		{"attach an unknown skill", "POST", "/v1/integrations/attach", `{"connector": {"kind": "browser_skill", "id": "{unknown}"}, "tools": ["run"], "targets": [{"agent_id": "{draft}"}]}`, 404, problem.CodeBrowserSkillNotFound, "", ""},
 		{"a dry run with a value that is missing", "POST", one + "/dry-run", `{"params": {}}`, 422, problem.CodeInvalidArgs, "params.order", ""},
 		{"a dry run with an unknown value", "POST", one + "/dry-run", `{"params": {"order": "1", "other": 2}}`, 422, problem.CodeInvalidArgs, "params.other", ""},
-		{"a dry run", "POST", one + "/dry-run", `{"params": {"order": 1001}}`, 200, "", `"values":{"order":"1001"}`, "browser_skill.dry_run"},
+		{"a dry run", "POST", one + "/dry-run", `{"params": {"order": 1001}}`, 200, "", `"values":{"order":"1001"}`, ""},
 		{"its runs", "GET", one + "/runs", "", 200, "", `"mode":"dry_run","status":"succeeded"`, ""},
 		{"all runs", "GET", skills + "/runs", "", 200, "", `"mode":"dry_run"`, ""},
 		{"runs of one agent run", "GET", skills + "/runs?agent_run_id={unknown}", "", 200, "", `"items":[]`, ""},
@@ -164,7 +164,7 @@ func TestSkillRoutes(t *testing.T) {
 	runs.mu.Unlock()
 	w.routes(fill, []route{
 		{"a host that residency does not allow", "POST", skills, body("Far", ""), 400, problem.CodeBrowserSkillInvalid, "residency", ""},
-		{"a dry run that does not land", "POST", one + "/dry-run", `{"params": {"order": "1"}}`, 502, problem.CodeBrowserSkillRunFailed, `"code":"not_found"`, "browser_skill.dry_run"},
+		{"a dry run that does not land", "POST", one + "/dry-run", `{"params": {"order": "1"}}`, 502, problem.CodeBrowserSkillRunFailed, `"code":"not_found"`, ""},
 		{"delete", "DELETE", one, "", 204, "", "", "browser_skill.delete"},
 		{"delete again", "DELETE", one, "", 404, problem.CodeBrowserSkillNotFound, "", ""},
 		{"its grants are gone", "GET", one + "/grants", "", 404, problem.CodeBrowserSkillNotFound, "", ""},
