@@ -17,8 +17,9 @@ const (
 	RecordFinish  RecordDo = "finish"  // end a session, and replay what it recorded with Values
 	RecordEnd     RecordDo = "end"     // end a session and forget it
 	RecordPicture RecordDo = "picture" // the picture named After
-	RecordTaken   RecordDo = "taken"   // the steps of an ended session, for a skill that is saved
+	RecordTaken   RecordDo = "taken"   // the steps of an ended session, for a skill that Holder saves; no other holder gets them meanwhile
 	RecordUsed    RecordDo = "used"    // the skill is saved
+	RecordSpared  RecordDo = "spared"  // Holder saves no skill
 	RecordHeld    RecordDo = "held"    // does the principal have a live session here
 )
 
@@ -35,6 +36,7 @@ type Record struct {
 	Resides   bool            `json:"resides,omitempty"`
 	Residency []string        `json:"residency,omitempty"`
 	After     string          `json:"after,omitempty"`
+	Holder    string          `json:"holder,omitempty"` // the call that saves a skill
 	Action    json.RawMessage `json:"action,omitempty"` // a skill.Action
 	Values    json.RawMessage `json:"values,omitempty"` // by parameter; empty: as they were recorded
 	// Reads says that a recording without a commit step changes nothing, so that it is replayed.

@@ -23,12 +23,13 @@ const RecorderService = "recorder"
 const (
 	recorderIdle    = 15 * time.Minute // open-parts.md, Browser skills
 	recorderLongest = time.Hour
-	recorderKept    = time.Hour // an ended session, for the skill that is saved
-	recorderPages   = 3         // live sessions of a node, beside those of runs
-	recorderEnded   = 100       // sessions that have ended and are kept, of a node
-	recorderTenant  = 10        // of one tenant
-	recorderEach    = 3         // of one principal
-	recorderActions = 4         // actions of one session that wait for their turn
+	recorderKept    = time.Hour   // an ended session, for the skill that is saved
+	recorderPages   = 3           // live sessions of a node, beside those of runs
+	recorderEnded   = 100         // sessions that have ended and are kept, of a node
+	recorderTenant  = 10          // of one tenant
+	recorderEach    = 3           // of one principal
+	recorderTaking  = time.Minute // while a skill is made of a session, no second one is
+	recorderActions = 4           // actions of one session that wait for their turn
 	recorderLook    = 10 * time.Second
 	shotEvery       = 250 * time.Millisecond // at most four pictures in a second
 	shotIdle        = time.Second            // of a page on which nothing changes
@@ -99,7 +100,9 @@ type taught struct {
 	view    skill.RecorderSession
 	hosts   []string // addresses that were visited since they were last taken
 	shots   []picture
-	number  int // of the last picture
+	number  int       // of the last picture
+	holder  string    // the call that makes a skill of it; "": none does
+	taking  time.Time // since when
 	changed chan struct{}
 	timer   *time.Timer
 	until   time.Time // the longest that it lives
@@ -161,7 +164,10 @@ func (r *Recorder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, er
 	case msg.RecordPicture:
 		return t.picture(q.After)
 	case msg.RecordTaken:
-		return t.taken()
+		return t.taken(q.Holder)
+	case msg.RecordSpared:
+		t.spared(q.Holder)
+		return &msg.Recorded{}, nil
 	case msg.RecordUsed:
 		r.forget(t)
 		return &msg.Recorded{}, nil
@@ -516,8 +522,9 @@ func (t *taught) picture(name string) (*msg.Recorded, error) {
 	return nil, problem.NotFound("screenshot")
 }
 
-// taken returns the steps of an ended session.
-func (t *taught) taken() (*msg.Recorded, error) {
+// taken returns the steps of an ended session to the call that saves a skill, which is its only holder until it says what
+// became of the skill. A call whose node dies holds it for a minute.
+func (t *taught) taken(holder string) (*msg.Recorded, error) {
 	if err := t.take(context.Background()); err != nil {
 		return nil, err
 	}
@@ -525,6 +532,10 @@ func (t *taught) taken() (*msg.Recorded, error) {
 	t.mu.Lock()
 	usable := t.view.Status == skill.RecorderEnded && (t.view.DryRun == nil || t.view.DryRun.Status != skill.ReplayFailed)
 	failed := t.view.DryRun
+	held := t.holder != "" && t.holder != holder && time.Since(t.taking) < recorderTaking
+	if usable && !held {
+		t.holder, t.taking = holder, time.Now()
+	}
 	t.mu.Unlock()
 	if failed != nil && failed.Status == skill.ReplayFailed {
 		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: its dry run did not land: "+failed.Message+" Finish it again with other params, or record anew.")
@@ -532,9 +543,21 @@ func (t *taught) taken() (*msg.Recorded, error) {
 	if !usable {
 		return nil, unknownSession()
 	}
+	if held {
+		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: a skill is being made of this session already")
+	}
 	doc, err := json.Marshal(t.rec.Definition().Steps)
 	if err != nil {
 		return nil, fmt.Errorf("write recorded steps: %w", err)
 	}
 	return &msg.Recorded{Steps: doc}, nil
+}
+
+// spared lets another call make a skill of the session.
+func (t *taught) spared(holder string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.holder == holder {
+		t.holder = ""
+	}
 }

@@ -473,6 +473,38 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// The steps of an ended session are one call's until that says what became of the skill, a minute at most.
+func TestStepsAreTakenByOneCall(t *testing.T) {
+	t.Parallel()
+	r := &Recorder{sessions: map[id.RecorderSessionID]*taught{}}
+	s := &taught{r: r, id: id.RecorderSessionID{UUID: id.NewAnywhere()}, turn: make(chan struct{}, 1), changed: make(chan struct{}), view: skill.RecorderSession{Status: skill.RecorderEnded}}
+	r.sessions[s.id] = s
+	ask := func(do msg.RecordDo, holder string) error {
+		_, err := r.Record(t.Context(), &msg.Record{Do: do, Session: s.id, Holder: holder})
+		return err
+	}
+	takes := func(step, holder string, want bool) {
+		t.Helper()
+		if err := ask(msg.RecordTaken, holder); want != (err == nil) || !want && !is(err, problem.CodeBrowserSkillInvalid, "already") {
+			t.Errorf("%s: %v", step, err)
+		}
+	}
+	takes("the first call", "a", true)
+	takes("another one", "b", false)
+	takes("the first call repeated", "a", true)
+	if err := ask(msg.RecordSpared, "b"); err != nil {
+		t.Fatal(err)
+	}
+	takes("after a call spared what it did not hold", "b", false)
+	if err := ask(msg.RecordSpared, "a"); err != nil {
+		t.Fatal(err)
+	}
+	takes("after the first one failed", "b", true)
+	takes("the first one again", "a", false)
+	s.taking = s.taking.Add(-recorderTaking)
+	takes("after a call that never came back", "a", true)
+}
+
 // Ended sessions are kept by tenant: one that ends many keeps no other tenant's from being saved.
 func TestEndedSessionsOfOthersAreKept(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package platform
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -202,9 +203,40 @@ func (p *Platform) finishRecorder(ctx context.Context, c *edge.Caller, in *finis
 	return p.noted(ctx, c, out, "browser_skill.recorder_session.finish", detail)
 }
 
-// used forgets a session whose skill is saved. One that is left is forgotten in an hour.
-func (p *Platform) used(ctx context.Context, c *edge.Caller, session id.RecorderSessionID) {
-	_, _ = p.record(context.WithoutCancel(ctx), c, msg.Record{Do: msg.RecordUsed, Session: session})
+// recorded returns the steps of a recorder session that a body names, and the tenant's residency. No other call gets the steps
+// until over is told how this one ended: a session makes one skill, which forgets it. A session that is left is forgotten in
+// an hour. An error that is no problem leaves it unknown whether the skill was saved.
+func (p *Platform) recorded(ctx context.Context, c *edge.Caller, session *id.RecorderSessionID) (out store.SkillSteps, over func(error), err error) {
+	over = func(error) {}
+	if out.Residency, err = p.residency(ctx, c.Tenant); err != nil || session == nil {
+		return out, over, err
+	}
+	holder := id.NewAnywhere().String()
+	if c.Idem != nil { // a repetition of the call
+		d := digest(c.Idem.IdemKey)
+		holder = hex.EncodeToString(d[:])
+	}
+	got, err := p.record(ctx, c, msg.Record{Do: msg.RecordTaken, Session: *session, Holder: holder})
+	if errors.Is(err, problem.New(problem.CodeBrowserSkillNotFound, "")) {
+		return out, over, invalidSkill("recorder_session_id", "unknown session: it must be yours, have ended, and be of no other skill")
+	}
+	if err != nil {
+		return out, over, err
+	}
+	over = func(err error) {
+		q := msg.Record{Do: msg.RecordUsed, Session: *session, Holder: holder}
+		if err != nil {
+			q.Do = msg.RecordSpared
+			if known := (*problem.Error)(nil); !errors.As(err, &known) {
+				return
+			}
+		}
+		_, _ = p.record(context.WithoutCancel(ctx), c, q)
+	}
+	if err = json.Unmarshal(got.Steps, &out.Recorded); err != nil {
+		err = fmt.Errorf("read recorded steps: %w", err)
+	}
+	return out, over, err
 }
 
 // shotOf is the form of the key of a recorder session's picture, from the session on.

@@ -20,6 +20,7 @@ type recorder struct {
 	mu    sync.Mutex // guards the fields below
 	asked []msg.Record
 	live  map[string]*skill.RecorderSession
+	taken map[id.RecorderSessionID]string // by which call
 }
 
 func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, error) {
@@ -48,12 +49,20 @@ func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, erro
 		s.Status, s.DryRun = skill.RecorderEnded, &skill.Replay{Status: skill.ReplaySkipped}
 	case msg.RecordEnd, msg.RecordUsed:
 		delete(r.live, q.Principal)
+	case msg.RecordSpared:
+		if r.taken[s.ID] == q.Holder {
+			delete(r.taken, s.ID)
+		}
 	case msg.RecordPicture:
 		return &msg.Recorded{JPEG: []byte("jpeg of " + q.After)}, nil
 	case msg.RecordTaken:
 		if s.Status != skill.RecorderEnded {
 			return nil, store.NoSkill("recorder session")
 		}
+		if by, held := r.taken[s.ID]; held && by != q.Holder {
+			return nil, problem.New(problem.CodeBrowserSkillInvalid, "a skill is being made")
+		}
+		r.taken[s.ID] = q.Holder
 		steps, err := json.Marshal(s.Steps)
 		return &msg.Recorded{Steps: steps}, err
 	}
@@ -65,7 +74,7 @@ func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, erro
 func TestRecorderRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := &recorder{live: map[string]*skill.RecorderSession{}}
+	r := &recorder{live: map[string]*skill.RecorderSession{}, taken: map[id.RecorderSessionID]string{}}
 	const sessions = "/v1/browser-skills/recorder-sessions"
 	start := `{"start_url": "https://portal.example.com/claims"}`
 	if got := w.call(w.a, "POST", sessions, start); got.status != 503 || got.code() != string(problem.CodeBrowserSkillUnavailable) {
@@ -144,4 +153,57 @@ func TestRecorderRoutes(t *testing.T) {
 	_, err := w.admin.Exec(t.Context(), `UPDATE tenants SET residency = '{"allowed_hosts": ["other.example"]}' WHERE id = $1`, w.a.tenant)
 	w.must(err)
 	w.routes(w.a.fill(), []route{{"outside the residency", "POST", sessions, start, 400, problem.CodeBrowserSkillInvalid, "residency", ""}})
+}
+
+// A session makes one skill, however many calls ask for it at once; a call that fails leaves it to the next one, and a
+// repetition of a call is that call.
+func TestASessionMakesOneSkill(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := &recorder{live: map[string]*skill.RecorderSession{}, taken: map[id.RecorderSessionID]string{}}
+	w.Platform.Recorder = r
+	const sessions = "/v1/browser-skills/recorder-sessions"
+	w.call(w.a, "POST", sessions, `{"start_url": "https://portal.example.com/claims"}`)
+	var session string
+	for _, s := range r.live {
+		session = s.ID.String()
+	}
+	w.call(w.a, "POST", sessions+"/"+session+"/actions", `{"kind":"click","target":{"selector":"#send"}}`)
+	w.call(w.a, "POST", sessions+"/"+session+"/finish", "")
+	body := func(start string) string {
+		return `{"name": "Taught", "owner_attested": true, "recorder_session_id": "` + session + `", "policy": {"approval": "always_before_run"},
+			"definition": {"start_url": "` + start + `", "target_hosts": ["portal.example.com", "localhost:80"], "steps": [], "commit_step_id": "send"}}`
+	}
+	skills := func() (n int) {
+		w.must(w.admin.QueryRow(t.Context(), "SELECT count(*) FROM browser_skills WHERE tenant_id = $1 AND recorder_session_id = $2", w.a.tenant, session).Scan(&n))
+		return n
+	}
+	for name, start := range map[string]string{"no address": "https://elsewhere.example/", "a refused one": "http://localhost/"} {
+		if got := w.call(w.a, "POST", "/v1/browser-skills", body(start)); got.status != 400 || got.code() != string(problem.CodeBrowserSkillInvalid) || len(r.taken) != 0 {
+			t.Errorf("%s: %d %s, taken %v", name, got.status, got.body, r.taken)
+		}
+	}
+	const calls = 8
+	statuses := make(chan int, calls)
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			statuses <- w.call(w.a, "POST", "/v1/browser-skills", body("https://portal.example.com/claims")).status
+		})
+	}
+	all.Wait()
+	close(statuses)
+	made := 0
+	for status := range statuses {
+		switch status {
+		case 201:
+			made++
+		case 400:
+		default:
+			t.Errorf("answered with %d", status)
+		}
+	}
+	if made != 1 || skills() != 1 {
+		t.Errorf("%d calls made %d skills", made, skills())
+	}
 }

@@ -154,21 +154,6 @@ func (p *Platform) residency(ctx context.Context, t id.TenantID) (skill.Residenc
 	return append(skill.Residency{}, tenant.Residency.AllowedHosts...), nil
 }
 
-// recorded returns the steps of a recorder session that a body names, and the tenant's residency.
-func (p *Platform) recorded(ctx context.Context, c *edge.Caller, session *id.RecorderSessionID) (out store.SkillSteps, err error) {
-	if out.Residency, err = p.residency(ctx, c.Tenant); err != nil || session == nil {
-		return out, err
-	}
-	got, err := p.record(ctx, c, msg.Record{Do: msg.RecordTaken, Session: *session})
-	if errors.Is(err, problem.New(problem.CodeBrowserSkillNotFound, "")) {
-		return out, invalidSkill("recorder_session_id", "unknown session: it must be yours, have ended, and be of no other skill")
-	}
-	if err == nil {
-		err = json.Unmarshal(got.Steps, &out.Recorded)
-	}
-	return out, err
-}
-
 func invalidSkill(path, message string) error {
 	return problem.New(problem.CodeBrowserSkillInvalid, path+": "+message)
 }
@@ -181,9 +166,10 @@ func (p *Platform) checkStart(ctx context.Context, startURL string) error {
 	return nil
 }
 
-func (p *Platform) createSkill(ctx context.Context, c *edge.Caller, in *createSkill) (*api.SkillAnswer, error) {
+func (p *Platform) createSkill(ctx context.Context, c *edge.Caller, in *createSkill) (_ *api.SkillAnswer, err error) {
 	b := &in.Body
-	taught, err := p.recorded(ctx, c, b.RecorderID)
+	taught, over, err := p.recorded(ctx, c, b.RecorderID)
+	defer func() { over(err) }()
 	if err != nil {
 		return nil, err
 	}
@@ -195,14 +181,10 @@ func (p *Platform) createSkill(ctx context.Context, c *edge.Caller, in *createSk
 	if err := p.checkStart(ctx, parsed.Definition.StartURL); err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.SkillAnswer, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.SkillAnswer, error) {
 		made, err := tx.CreateSkill(ctx, b, parsed)
 		return &api.SkillAnswer{Skill: made}, err
 	})
-	if err == nil && b.RecorderID != nil {
-		p.used(ctx, c, *b.RecorderID)
-	}
-	return out, err
 }
 
 // lastRuns is how many runs a skill is shown with (open-parts.md, Browser skills).
@@ -240,6 +222,7 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 	}
 	b := &in.Body
 	var taught store.SkillSteps
+	over := func(error) {}
 	if len(b.Definition) > 0 || b.RecorderID != nil {
 		switch {
 		case b.RecorderID == nil:
@@ -250,7 +233,8 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 			return nil, invalidSkill("owner_attested", "must be true: only record actions on a system that you own or may automate")
 		}
 		var err error
-		if taught, err = p.recorded(ctx, c, b.RecorderID); err != nil {
+		if taught, over, err = p.recorded(ctx, c, b.RecorderID); err != nil {
+			over(err)
 			return nil, err
 		}
 		var d struct {
@@ -259,6 +243,7 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 		// What is no address is found wrong, with all else, where the definition is read.
 		if json.Unmarshal(b.Definition, &d) == nil && (skill.Scope{AnyHost: true}).Allows(d.StartURL) == "" {
 			if err := p.checkStart(ctx, d.StartURL); err != nil {
+				over(err)
 				return nil, err
 			}
 		}
@@ -269,11 +254,9 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 		s, dropped, err = tx.UpdateSkill(ctx, in.ID, b, taught)
 		return s, err
 	})
-	if out, err = told(ctx, p, r, out, err); err != nil {
+	out, err = told(ctx, p, r, out, err)
+	if over(err); err != nil {
 		return nil, err
-	}
-	if b.RecorderID != nil {
-		p.used(ctx, c, *b.RecorderID)
 	}
 	shown, err := p.skillDetail(ctx, v, out)
 	if err != nil {
