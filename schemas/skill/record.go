@@ -401,7 +401,7 @@ func (r *Recording) Bind(id, name string, of ParamType, part string) error {
 		return badAction("step_id", "names a step that types a secret, which binds to no parameter")
 	case s.Kind != Type && s.Kind != Select && s.Kind != Tick && s.Kind != Navigate:
 		return badAction("step_id", "must name a step that types, selects, ticks or navigates")
-	case r.param(name) != nil && s.Param != name && s.Kind != Navigate:
+	case s.Kind != Navigate && slices.ContainsFunc(r.Steps, func(o Step) bool { return o.ID != id && o.Param == name }):
 		return badAction("param", "is the name of another step's parameter")
 	case r.param(name) == nil && len(r.Params) == MaxParams:
 		return badAction("param", fmt.Sprintf("a skill has at most %d parameters", MaxParams))
@@ -445,10 +445,8 @@ func (r *Recording) Bind(id, name string, of ParamType, part string) error {
 		}
 	}
 	if s.Kind != Navigate {
-		if old := s.Param; old != "" && old != name {
-			r.Params = slices.DeleteFunc(r.Params, func(p Param) bool { return p.Name == old })
-		}
 		s.Param = name
+		r.dropParams() // the one that had the value before, unless an address has it too
 	}
 	if old := r.param(name); old != nil {
 		p.AllowInURL = p.AllowInURL || old.AllowInURL
@@ -560,13 +558,14 @@ func (r *Recording) Undo() error {
 	if last.ID == r.CommitStepID {
 		r.CommitStepID = ""
 	}
-	used := map[string]bool{}
-	d := Definition{Steps: r.Steps, Params: r.Params}
-	for _, p := range d.Bound() {
-		used[p.Name] = true
-	}
-	r.Params = slices.DeleteFunc(r.Params, func(p Param) bool { return !used[p.Name] })
+	r.dropParams()
 	return nil
+}
+
+// dropParams forgets the parameters that no step and no address uses.
+func (r *Recording) dropParams() {
+	d := Definition{Steps: r.Steps, Params: r.Params}
+	r.Params = d.Bound()
 }
 
 // Definition returns what was recorded as a definition.

@@ -108,6 +108,47 @@ func TestARecordingBecomesASkill(t *testing.T) {
 	}
 }
 
+// A parameter that an address uses stays, with what it allows, when the step that had its value takes another one and comes back.
+func TestAParameterOfAnAddressStays(t *testing.T) {
+	t.Parallel()
+	r := &Recording{StartURL: "https://a.example/"}
+	r.Visit("https://a.example/")
+	field := record(t, r, Action{Kind: "type", Value: val("10")}, onto("#order"), false)
+	open := record(t, r, Action{Kind: "navigate", Value: val("https://a.example/orders/10")}, nil, false)
+	send := record(t, r, Action{Kind: "click"}, onto("#send"), false)
+	for _, c := range []struct {
+		step, name, part string
+		params           string
+	}{
+		{field.ID, "order", "", "order:false "},
+		{open.ID, "order", "10", "order:true "},
+		{field.ID, "number", "", "order:true number:false "},
+		{field.ID, "count", "", "order:true count:false "},
+		{field.ID, "order", "", "order:true "},
+	} {
+		if err := r.Bind(c.step, c.name, "", c.part); err != nil {
+			t.Fatalf("%s to %s: %v", c.step, c.name, err)
+		}
+		got := ""
+		for _, p := range r.Params {
+			got += fmt.Sprintf("%s:%v ", p.Name, p.AllowInURL)
+		}
+		if got != c.params {
+			t.Errorf("%s to %s: %s", c.step, c.name, got)
+		}
+	}
+	if err := r.Commit(send.ID); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := json.Marshal(r.Definition())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse(Input{Definition: doc, OwnerAttested: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 // service.md, Limits: a recording cannot grow past what can be saved.
 func TestARecordingIsBounded(t *testing.T) {
 	t.Parallel()
