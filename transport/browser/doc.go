@@ -46,7 +46,7 @@
 // each.
 //
 // Secrets are opened just before they are typed. They are removed from every title, address,
-// value and message of a report, and painted over in screenshots; while a password field is on
+// value and message of a report but Read, which is compared and not shown, and painted over in screenshots; while a password field is on
 // the page, no screenshot is taken. A sign-in has failed (session_expired) if the field of its
 // last password is still visible after the sign-in steps, or, with cookies, if the start page
 // shows a password field.
