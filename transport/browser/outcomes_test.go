@@ -337,6 +337,8 @@ func TestTheFilledFieldsAreReadBack(t *testing.T) {
 			`{"id":"a","kind":"type","target":{"selector":".old","candidates":[".new"]},"param":"x"}`, "7", `{"said":"yes"}`},
 		"a field that is hidden by another": {`<input id=a><input id=b oninput="document.getElementById('a').style.display = 'none'"><b class=said style="display: none">hidden</b>`,
 			`{"id":"a","kind":"type","target":{"selector":"#a"},"param":"x"},{"id":"b","kind":"type","target":{"selector":"#b"},"value":"y"}`, "7", `{"said":"hidden"}`},
+		"a box behind its label": {`<label><input class=tick type=checkbox style="display: none">Yes</label><input class=tick type=checkbox>`,
+			`{"id":"a","kind":"check","target":{"selector":".tick"},"param":"yes"}`, "true", ""},
 		"a box that is seen through": {`<label><input class=tick type=checkbox style="opacity: 0">Yes</label><input class=tick type=checkbox>`,
 			`{"id":"a","kind":"check","target":{"selector":".tick"},"param":"yes"}`, "true", ""},
 	} {

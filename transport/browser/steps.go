@@ -402,7 +402,7 @@ func (s *session) tick(ctx context.Context, st *skill.Step, el playwright.Locato
 		if visible {
 			err = el.SetChecked(on, playwright.LocatorSetCheckedOptions{Timeout: left(ctx)})
 		} else {
-			_, err = el.Evaluate("(e, on) => { if (e.checked !== on) e.click() }", on, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
+			_, err = el.EvaluateAll("(all, on) => { if (all[0].checked !== on) all[0].click() }", on) // Evaluate waits until it is visible
 		}
 		if err != nil || st.Param == "" {
 			return err
