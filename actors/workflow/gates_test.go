@@ -126,3 +126,27 @@ func TestFiftyDecisionsAtOnce(t *testing.T) {
 	}
 	w.exact(r)
 }
+
+// service.md, Approval status: the decision's feedback becomes the node's output, not that of an
+// approver before.
+func TestTheFeedbackIsTheDecisions(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		action         lifecycle.Action
+		feedback, want string
+	}{
+		{lifecycle.ActionRespond, "", ""}, {lifecycle.ActionApprove, "", ""}, {lifecycle.ActionRespond, "Bob", "Bob"}, {lifecycle.ActionApprove, "Bob", "Bob"},
+	} {
+		r := w.begin(`{"nodes": [{"id": "g", "type": "human_task", "title": "Who?", "required_approvals": 2}]}`, `null`, ``)
+		a := w.approval(r, "g")
+		if err := w.decide(a, lifecycle.ActionApprove, "Ann", ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.decide(a, c.action, c.feedback, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.ended(r) + " " + w.text(`SELECT output -> 'outputs' -> 'g' ->> 'text' FROM runs WHERE id = $1`, r); got != "succeeded "+c.want {
+			t.Errorf("%s %q: %s", c.action, c.feedback, got)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -168,10 +167,8 @@ func (a *NodeApproval) Feedback() (string, error) {
 	if err := json.Unmarshal(a.Decisions, &ledger); err != nil {
 		return "", fmt.Errorf("decode decisions: %w", err)
 	}
-	for _, d := range slices.Backward(ledger) {
-		if d.Feedback != nil {
-			return *d.Feedback, nil
-		}
+	if n := len(ledger); n > 0 && ledger[n-1].Feedback != nil {
+		return *ledger[n-1].Feedback, nil
 	}
 	return "", nil
 }
