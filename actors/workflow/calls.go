@@ -124,7 +124,12 @@ func (c *change) answer(m ToolAnswered) bool {
 		c.toolFailed(o, m.Outcome)
 		return true
 	}
-	return c.enqueue(End{Node: o.Node, Output: flow.ToolOutput(m.Outcome.Content), Shown: m.Outcome.Shown})
+	return c.enqueue(callEnd(o.Node, &m.Outcome))
+}
+
+// callEnd is the end of a node whose call was answered.
+func callEnd(node int, out *tool.Outcome) End {
+	return End{Node: node, Output: flow.ToolOutput(out.Content), Shown: out.Shown}
 }
 
 // keep keeps the answer of a call for the run's next node.

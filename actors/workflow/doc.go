@@ -33,8 +33,8 @@
 // child sets a timer of this run; the child tells ChildChanged after it. Then the child's row
 // is read.
 //
-// A node that fails fails the run: in one commit all open steps end, timers are deleted, and
-// the children that are open are noted. Each of them is asked to cancel until it has ended,
+// A node that fails fails the run: in one commit all open steps end, those whose end is queued with
+// what came back, timers are deleted, and the children that are open are noted. Each of them is asked to cancel until it has ended,
 // also after a crash.
 //
 // StartWorkflow, InjectEvent and CancelRun are idempotent: a repeat gets the first answer.

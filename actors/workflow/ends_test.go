@@ -2,7 +2,10 @@ package workflow_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/workflow"
@@ -146,6 +149,170 @@ func TestADamagedRunThatLeaves(t *testing.T) {
 		}
 		if d.Next.Status.Terminal() && d.Next.Status != lifecycle.RunFailed {
 			t.Errorf("%T: it is %s", m, d.Next.Status)
+		}
+	}
+}
+
+// A node that ended well and whose outgoing edges then fail the run keeps what came back: its answer,
+// the decision, the child's tokens, the event.
+func TestANodeWhoseEdgeFailsKeepsWhatCameBack(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ name, node, output, frames string }{
+		{"a call", `{"id": "n", "type": "tool", "tool": "shop.once", "args": {}}`, `"masked"`, "tool.called tool.result true"},
+		{"an approved call", `{"id": "n", "type": "tool", "tool": "shop.asks", "args": {}}`, `"masked"`, "approval.required run.waiting run.resumed tool.called tool.result true"},
+		{"a child", `{"id": "n", "type": "agent", "agent_id": "AGENT", "input": "/say hi"}`, `{"text":"hi","child_run_id":"CHILD"}`, ""},
+		{"a gate", `{"id": "n", "type": "gate", "title": "x"}`, `{"text":"","child_run_id":null}`, "approval.required run.waiting run.resumed"},
+		{"a task", `{"id": "n", "type": "human_task", "title": "x"}`, `{"text":"Ann","child_run_id":null}`, "approval.required run.waiting run.resumed"},
+		{"an event", `{"id": "n", "type": "wait_event", "event": "x", "timeout_minutes": 60}`, `{"text":"","child_run_id":null,"json":{"n":1}}`, ""},
+		{"a delay", `{"id": "n", "type": "delay", "seconds": 0.001}`, `{"text":"","child_run_id":null}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.t = t
+			r := w.begin(`{"nodes": [`+c.node+`, {"id": "z", "type": "set", "values": {"z": 1}}], "edges": [{"from": "n", "to": "z", "when": "input.missing > 1"}]}`, `{}`, ``)
+			if strings.Contains(c.frames, "approval.required") {
+				if err := w.decide(w.approval(r, "n"), lifecycle.ActionApprove, "Ann", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.name == "an event" {
+				w.inject(r, "x", `{"n":1}`, "")
+			}
+			if got := w.ended(r); got != "failed EXPRESSION_FAILED" {
+				t.Errorf("it is %s", got)
+			}
+			if got := w.text(`SELECT string_agg(name || ' ' || status, ' ') FROM run_steps WHERE run_id = $1`, r); got != "n succeeded" {
+				t.Errorf("steps %s", got)
+			}
+			child := w.text(`SELECT id FROM runs WHERE parent_run_id = $1`, r)
+			if got := w.text(`SELECT output FROM run_steps WHERE run_id = $1`, r); got != strings.ReplaceAll(c.output, "CHILD", child) {
+				t.Errorf("the step shows %s", got)
+			}
+			if got := w.text(`SELECT string_agg(type || coalesce(' ' || (data ->> 'ok'), ''), ' ' ORDER BY seq) FROM run_marks WHERE run_id = $1 AND type NOT LIKE 'node.%'`, r); got != c.frames {
+				t.Errorf("frames %s", got)
+			}
+			if got := w.text(`SELECT count(*) FROM workflow_events WHERE run_id = $1 AND step_idx IS NULL`, r); got != "0" {
+				t.Errorf("%s events are not taken", got)
+			}
+			if child != "" {
+				sums := `SELECT (tokens_in > 0)::text || ' ' || tokens_in || ' ' || tokens_out || ' ' || cost_usd FROM `
+				want := w.text(sums+`runs WHERE id = $1`, child)
+				if got := w.text(sums+`runs WHERE id = $1`, r); got != want || !strings.HasPrefix(got, "true") {
+					t.Errorf("the run has the sums %s, its child %s", got, want)
+				}
+				if got := w.text(sums+`run_steps WHERE run_id = $1`, r); got != want {
+					t.Errorf("the step has the sums %s, its child %s", got, want)
+				}
+				if got := w.text(`SELECT status FROM runs WHERE id = $1`, child) + " " + w.text(`SELECT data ->> 'child_run_id' FROM run_marks WHERE run_id = $1 AND data ->> 'status' = 'succeeded'`, r); got != "succeeded "+child {
+					t.Errorf("the child is %s", got)
+				}
+			}
+			w.exact(r)
+		})
+	}
+	w.t = t
+}
+
+// So does a node whose output is more than the run can hold.
+func TestANodeThatLeavesTooMuchKeepsItsAnswer(t *testing.T) {
+	w := newWorld(t)
+	r := w.begin(`{"nodes": [{"id": "t", "type": "tool", "tool": "shop.once", "args": {"x": "{{input.x}}"}}]}`, `{"x": "`+strings.Repeat("x", 3<<19)+`", "y": "`+strings.Repeat("y", 9<<19)+`"}`, ``)
+	if got := w.ended(r); got != "failed LIMIT_EXCEEDED" {
+		t.Errorf("it is %s", got)
+	}
+	if got := w.text(`SELECT status || ' ' || output::text FROM run_steps WHERE run_id = $1`, r); got != `succeeded "masked"` {
+		t.Error(got)
+	}
+	w.exact(r)
+}
+
+// What came back counts too while another branch fails the run, or a person cancels it, before it is
+// walked. Rows that the database refuses are not written a second time.
+func TestWhatCameBackBeforeTheEnd(t *testing.T) {
+	plan, err := flow.Load(json.RawMessage(`{"nodes": [{"id": "a", "type": "tool", "tool": "x", "args": {}}, {"id": "b", "type": "tool", "tool": "x", "args": {}}, {"id": "c", "type": "tool", "tool": "x", "args": {}},
+		{"id": "d", "type": "gate", "title": "d"}, {"id": "e", "type": "tool", "tool": "x", "args": {}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := plan.Start(t.Context(), json.RawMessage("null"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(s string) tool.Outcome { return tool.Outcome{Content: s, Shown: json.RawMessage(`"` + s + `"`)} }
+	bad := tool.FailedResult(tool.ErrToolTimeout, "late")
+	a, kept := said("a"), said("c")
+	asked := &workflow.Approval{ID: id.ApprovalID{UUID: id.NewAnywhere()}, Status: lifecycle.ApprovalApproved, Decision: lifecycle.ActionApprove, Version: 2}
+	s := workflow.State{Status: lifecycle.RunWaitingApproval, Plan: plan, Flow: begun, Seq: 20, Steps: 5, Open: []*workflow.Step{
+		{Idx: 0, Node: 0, Call: &workflow.Call{Called: true}}, {Idx: 1, Node: 1, Call: &workflow.Call{Called: true}},
+		{Idx: 2, Node: 2, Call: &workflow.Call{Called: true, Answer: &kept}}, {Idx: 3, Node: 3, Approval: asked},
+		{Idx: 4, Node: 4, Call: &workflow.Call{Called: true, Answer: &bad}}}, Queue: []workflow.End{
+		{Node: 0, Output: flow.ToolOutput(a.Content), Shown: a.Shown}, {Node: 3, Decided: &workflow.Decided{ID: asked.ID, Decision: asked.Decision}}}}
+	const lost = `{"error":"UNKNOWN_OUTCOME","message":"The run ended before the call was answered."}`
+	failed := workflow.Walked{Parts: []workflow.Part{{End: s.Queue[0]}}, Flow: begun, Failure: &flow.Failure{Code: lifecycle.FailExpression}}
+	for name, c := range map[string]struct {
+		m    any
+		want string
+	}{
+		"a failed walk":         {failed, `0 true "a", 0 succeeded "a", 1 false LOST, 1 failed LOST, 2 true "c", 2 succeeded "c", resumed, 3 succeeded {"text":"","child_run_id":null}, 4 false BAD, 4 failed BAD`},
+		"a cancel":              {msg.CancelRun{}, `0 true "a", 0 succeeded "a", 1 false LOST, 1 failed LOST, 2 true "c", 2 succeeded "c", resumed, 3 succeeded {"text":"","child_run_id":null}, 4 false BAD, 4 failed BAD`},
+		"rows that are refused": {durable.Refused{Msg: failed}, `0 false LOST, 0 failed LOST, 1 false LOST, 1 failed LOST, 2 false LOST, 2 failed LOST, 3 failed , 4 false LOST, 4 failed LOST`},
+	} {
+		d, err := workflow.Machine{}.Decide(s, c.m, s.CreatedAt)
+		if err != nil || !d.Next.Status.Terminal() {
+			t.Fatalf("%s: it is %s, %v", name, d.Next.Status, err)
+		}
+		var got []string
+		for _, f := range d.Facts {
+			switch f := f.(type) {
+			case workflow.CallEnded:
+				got = append(got, fmt.Sprintf("%d %t %s", f.Step.Idx, f.OK, f.Shown))
+			case workflow.Resumed:
+				got = append(got, "resumed")
+			case workflow.NodeEnded:
+				got = append(got, fmt.Sprintf("%d %s %s", f.Step.Idx, f.Status, f.Shown))
+			}
+		}
+		if got, want := strings.Join(got, ", "), strings.NewReplacer("LOST", lost, "BAD", string(bad.Shown)).Replace(c.want); got != want {
+			t.Errorf("%s:\n%s\n--- instead of\n%s", name, got, want)
+		}
+	}
+}
+
+// Of decisions that are read together those that let their nodes go on count beside the one that fails
+// the run, in any order, and no call begins that nothing waits for.
+func TestDecisionsThatAreReadTogether(t *testing.T) {
+	plan, err := flow.Load(json.RawMessage(`{"nodes": [{"id": "r", "type": "gate", "title": "x"}, {"id": "g", "type": "gate", "title": "x"}, {"id": "t", "type": "tool", "tool": "x", "args": {}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := plan.Start(t.Context(), json.RawMessage("null"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := func(status lifecycle.ApprovalStatus) *workflow.Approval {
+		return &workflow.Approval{ID: id.ApprovalID{UUID: id.NewAnywhere()}, Status: status, Version: 2, Digest: tool.Digest(json.RawMessage("{}"))}
+	}
+	r := &workflow.Step{Idx: 0, Node: 0, Approval: decided(lifecycle.ApprovalRejected)}
+	g := &workflow.Step{Idx: 1, Node: 1, Approval: decided(lifecycle.ApprovalApproved)}
+	call := &workflow.Step{Idx: 2, Node: 2, Approval: decided(lifecycle.ApprovalApproved), Call: &workflow.Call{Plan: tool.Planned{Args: json.RawMessage("{}")}}}
+	for _, open := range [][]*workflow.Step{{r, g, call}, {call, g, r}, {g, call, r}} {
+		d, err := workflow.Machine{}.Decide(workflow.State{Status: lifecycle.RunWaitingApproval, Plan: plan, Flow: begun, Open: open}, msg.ApprovalsDecided{}, time.Time{})
+		if err != nil || d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailGateRejected {
+			t.Fatalf("%+v, %v", d.Next.Error, err)
+		}
+		steps := map[int]lifecycle.StepStatus{}
+		resumed := map[id.ApprovalID]bool{}
+		for _, f := range d.Facts {
+			switch f := f.(type) {
+			case workflow.NodeEnded:
+				steps[f.Step.Idx] = f.Status
+			case workflow.Resumed:
+				resumed[f.ID] = true
+			case workflow.StepCalled, workflow.CallEnded:
+				t.Errorf("%T: the call begins", f)
+			}
+		}
+		if steps[0] != lifecycle.StepFailed || steps[1] != lifecycle.StepSucceeded || steps[2] != lifecycle.StepFailed || len(resumed) != 2 || !resumed[r.Approval.ID] || !resumed[g.Approval.ID] {
+			t.Errorf("steps %v, %d are resumed", steps, len(resumed))
 		}
 	}
 }

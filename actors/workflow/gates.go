@@ -159,41 +159,62 @@ func (c *change) approvalsDecided(known Approvals) bool {
 	return c.decided() || changed
 }
 
-// decided queues the ends of nodes whose approvals are decided, and fails the run if one of
-// them is not given.
+// decided queues the ends of nodes whose approvals are given and begins such calls. If one is not
+// given it fails the run, and no call begins.
 func (c *change) decided() (changed bool) {
+	var calls []*Step
+	var refused *Step // the first one that is not given
 	for _, o := range c.s.Open {
 		a := o.Approval
-		if a == nil || !a.Status.Terminal() || c.s.Status.Terminal() || c.s.ends(o.Node) {
-			continue
-		}
-		if o.Call != nil {
-			if o.Call.Called {
-				continue
-			}
-			if c.callDecided(o); c.s.Status.Terminal() {
-				return true
-			}
-			changed = true
-			continue
-		}
-		by := Decided{a.ID, a.Decision}
-		human := c.s.typeOf(o) == flow.HumanTask
-		end := End{Node: o.Node, Decided: &by}
 		switch {
-		case a.Status == lifecycle.ApprovalApproved && human, a.Status == lifecycle.ApprovalResponded && human:
-			end.Output = flow.HumanOutput(a.Feedback, nil)
-		case a.Status == lifecycle.ApprovalEdited && human:
-			end.Output = flow.HumanOutput("", a.Edited)
-		case a.Status == lifecycle.ApprovalApproved:
+		case a == nil, !a.Status.Terminal(), c.s.ends(o.Node), o.Call != nil && o.Call.Called:
+		case !c.s.given(o):
+			if refused == nil {
+				refused = o
+			}
+		case o.Call != nil:
+			calls = append(calls, o)
 		default:
-			c.fact(Resumed{by, c.seq()})
-			c.fail(lifecycle.FailGateRejected, "The node "+c.s.Plan.Node(o.Node).ID+" was not approved: "+string(a.Status)+".")
-			return true
+			end := End{Node: o.Node, Decided: &Decided{a.ID, a.Decision}}
+			if c.s.typeOf(o) == flow.HumanTask {
+				end.Output = flow.HumanOutput(a.Feedback, nil)
+				if a.Status == lifecycle.ApprovalEdited {
+					end.Output = flow.HumanOutput("", a.Edited)
+				}
+			}
+			changed = c.enqueue(end) || changed
 		}
-		changed = c.enqueue(end) || changed
 	}
-	return changed
+	switch {
+	case refused == nil:
+	case refused.Call != nil:
+		c.callDecided(refused)
+		return true
+	default:
+		a := refused.Approval
+		c.fact(Resumed{Decided{a.ID, a.Decision}, c.seq()})
+		c.fail(lifecycle.FailGateRejected, "The node "+c.s.Plan.Node(refused.Node).ID+" was not approved: "+string(a.Status)+".")
+		return true
+	}
+	for _, o := range calls {
+		if c.callDecided(o); c.s.Status.Terminal() {
+			break
+		}
+	}
+	return changed || len(calls) > 0
+}
+
+// given reports whether the decided approval of a step lets its node go on.
+func (s *State) given(o *Step) bool {
+	switch o.Approval.Status {
+	case lifecycle.ApprovalApproved:
+		return true
+	case lifecycle.ApprovalEdited:
+		return o.Call != nil || s.typeOf(o) == flow.HumanTask
+	case lifecycle.ApprovalResponded:
+		return o.Call == nil && s.typeOf(o) == flow.HumanTask
+	}
+	return false
 }
 
 // withdraw ends the approvals of steps that end with their run.

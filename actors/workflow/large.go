@@ -179,5 +179,9 @@ func (m *Walked) size() (n int) {
 			n += len(f.Input) + len(f.Output.Text) + len(f.Output.JSON) + len(f.Shown)
 		}
 	}
+	if m.taken() < len(m.Parts) { // the step of the end that failed shows it
+		out := &m.Parts[len(m.Parts)-1].End.Output
+		n += len(out.Text) + len(out.JSON)
+	}
 	return n + len(m.Output)
 }

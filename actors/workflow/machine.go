@@ -164,6 +164,8 @@ type change struct {
 	question any
 	// leaving: the run continues on another node, and begins no call here.
 	leaving bool
+	// refuses: the database refuses rows of the run, so what came back is not written.
+	refuses bool
 }
 
 func (c *change) fact(f any) { c.facts = append(c.facts, f) }
@@ -238,7 +240,7 @@ func (c *change) walked(m Walked) bool {
 	if c.s.Status == lifecycle.RunQueued {
 		c.begin()
 	} else {
-		c.s.Queue = c.s.Queue[min(len(m.Parts), len(c.s.Queue)):]
+		c.s.Queue = c.s.Queue[min(m.taken(), len(c.s.Queue)):]
 	}
 	c.s.Flow = m.Flow
 	c.s.Open = slices.Clone(c.s.Open)
@@ -269,6 +271,20 @@ func (c *change) walked(m Walked) bool {
 		}
 	}
 	return true
+}
+
+// taken returns how many ends were walked. One whose walk failed before its node ended stays in the
+// queue: the run ends, and with it the node.
+func (m *Walked) taken() int {
+	n := len(m.Parts)
+	if m.Failure == nil && m.Fault == "" || n == 0 {
+		return n
+	}
+	last := &m.Parts[n-1]
+	if slices.ContainsFunc(last.Facts, func(f Fact) bool { return f.Status == flow.Ended && f.Node == last.End.Node }) {
+		return n
+	}
+	return n - 1
 }
 
 // begin makes a queued run running.
@@ -329,12 +345,16 @@ func duration(n float64, unit time.Duration) time.Duration {
 // nodeEnded ends the step of a node with its output.
 func (c *change) nodeEnded(f *Fact, e End) {
 	o := c.s.step(f.Node)
-	n := c.s.Plan.Node(f.Node)
-	ended := NodeEnded{Step: o, Status: lifecycle.StepSucceeded, Shown: f.Shown, Kept: &kept{Output: f.Output}, Child: f.Output.ChildRunID,
-		TokensIn: e.TokensIn, TokensOut: e.TokensOut, CostUSD: e.CostUSD}
-	if n.Type == flow.Set {
-		ended.Kept.Values = o.Input
+	v := &kept{Output: f.Output}
+	if c.s.Plan.Node(f.Node).Type == flow.Set {
+		v.Values = o.Input
 	}
+	c.stepEnded(o, e, f.Shown, v)
+}
+
+// stepEnded ends a step whose node ended.
+func (c *change) stepEnded(o *Step, e End, shown json.RawMessage, v *kept) {
+	ended := NodeEnded{Step: o, Status: lifecycle.StepSucceeded, Shown: shown, Kept: v, Child: e.Output.ChildRunID, TokensIn: e.TokensIn, TokensOut: e.TokensOut, CostUSD: e.CostUSD}
 	c.s.TokensIn += e.TokensIn
 	c.s.TokensOut += e.TokensOut
 	c.s.CostUSD += e.CostUSD
@@ -561,6 +581,7 @@ func (c *change) fault() bool {
 // refused ends a run whose rows the database refuses, without these rows. Orders from outside
 // are refused and change nothing.
 func (c *change) refused(m any) (bool, error) {
+	c.refuses = true
 	switch m.(type) {
 	case msg.CancelRun:
 		return false, problem.New(problem.CodeInternal, "")
@@ -570,11 +591,15 @@ func (c *change) refused(m any) (bool, error) {
 	return c.fault(), nil
 }
 
-// end makes the run terminal: no step stays open, and no timer. Children that are open are
-// noted, to be cancelled.
+// end makes the run terminal: no step stays open, and no timer. A node whose end is queued ended
+// before its run did, and keeps what came back. Children that are open are noted, to be cancelled.
 func (c *change) end(status lifecycle.RunStatus) {
 	c.withdraw(c.s.Open)
 	for _, o := range c.s.Open {
+		if e, ok := c.endOf(o); ok {
+			c.stepEnded(o, e, shown(&flow.Fact{Status: flow.Ended, Output: e.Output}), nil)
+			continue
+		}
 		ended := NodeEnded{Step: o, Status: lifecycle.StepFailed, Shown: o.Shown}
 		if o.Begun {
 			run := child(c.s.ID, o.Idx)
@@ -582,6 +607,9 @@ func (c *change) end(status lifecycle.RunStatus) {
 		}
 		c.close(o)
 		if o.Call != nil && o.Call.Called {
+			if a := o.Call.Answer; ended.Shown == nil && a != nil && !c.refuses {
+				ended.Shown = a.Shown
+			}
 			if ended.Shown == nil {
 				ended.Shown = cutCall
 			}
@@ -596,6 +624,21 @@ func (c *change) end(status lifecycle.RunStatus) {
 	c.s.Open, c.s.Queue, c.s.Status, c.s.FinishedAt = nil, nil, status, &now
 	c.seq()
 	c.fact(Ended{})
+}
+
+// endOf returns how the node of a step ended that no walk took through the graph: its end is
+// queued, or its call was answered on a node that the run was leaving.
+func (c *change) endOf(o *Step) (End, bool) {
+	if c.refuses {
+		return End{}, false
+	}
+	if i := slices.IndexFunc(c.s.Queue, func(e End) bool { return e.Node == o.Node }); i >= 0 {
+		return c.s.Queue[i], true
+	}
+	if o.Call != nil && o.Call.Answer != nil && !o.Call.Answer.IsError {
+		return callEnd(o.Node, o.Call.Answer), true
+	}
+	return End{}, false
 }
 
 // childGone removes a child that has ended.

@@ -77,7 +77,8 @@ type (
 		Step *Step
 		Seq  int64
 	}
-	// NodeEnded is a node that ended. Kept is what later nodes read of it, nil if it failed.
+	// NodeEnded is a node that ended. Kept is what later nodes read of it, nil if it failed or
+	// ended with its run.
 	NodeEnded struct {
 		Step   *Step
 		Status lifecycle.StepStatus
