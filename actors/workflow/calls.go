@@ -217,5 +217,4 @@ func (c *change) callDecided(o *Step) {
 		return
 	}
 	c.call(o, p)
-	c.wait()
 }

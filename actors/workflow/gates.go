@@ -70,7 +70,7 @@ type (
 		Approval *Approval
 		Seq      int64
 	}
-	// Waits is a run that begins to wait for people. Its mark is run.waiting.
+	// Waits is a run that waits for people, now or still. Its mark is run.waiting.
 	Waits struct{ Seq int64 }
 	// Resumed is a decision that the run has heard. Its mark is run.resumed.
 	Resumed struct {
@@ -121,16 +121,31 @@ func (c *change) ask(o *Step, a id.ApprovalID, t *tool.Terms) {
 
 // wait sets the status of a run that is under way: it waits for people while one of its
 // approvals is pending. An approval whose decision is queued is not pending any more, but the
-// run goes on only with its walk.
+// run goes on only with its walk. A run that went on waiting says so after a frame that lets
+// its reader expect otherwise.
 func (c *change) wait() {
 	waits := slices.ContainsFunc(c.s.Open, func(o *Step) bool { return o.Approval != nil })
 	switch {
-	case waits && c.s.Status == lifecycle.RunRunning:
+	case waits && (c.s.Status == lifecycle.RunRunning || c.stirred()):
 		c.s.Status = lifecycle.RunWaitingApproval
 		c.fact(Waits{Seq: c.seq()})
 	case !waits && c.s.Status == lifecycle.RunWaitingApproval:
 		c.s.Status = lifecycle.RunRunning
 	}
+}
+
+// stirred reports whether an approval was opened or heard since this decision last said that the
+// run waits.
+func (c *change) stirred() bool {
+	for _, f := range slices.Backward(c.facts) {
+		switch f.(type) {
+		case Waits:
+			return false
+		case Asked, Resumed:
+			return true
+		}
+	}
+	return false
 }
 
 // approvalsDecided asks how the approvals are, and decides what follows from the answer.
@@ -198,8 +213,11 @@ func (c *change) decided() (changed bool) {
 	}
 	for _, o := range calls {
 		if c.callDecided(o); c.s.Status.Terminal() {
-			break
+			return true
 		}
+	}
+	if len(calls) > 0 {
+		c.wait()
 	}
 	return changed || len(calls) > 0
 }

@@ -1,15 +1,22 @@
 package workflow_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"agentsvc/actors/workflow"
+	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
 )
 
 // open-parts.md, Gate and human task: what each decision does.
@@ -125,6 +132,78 @@ func TestFiftyDecisionsAtOnce(t *testing.T) {
 		t.Errorf("resumed %s times", got)
 	}
 	w.exact(r)
+}
+
+// service.md, Run status: a run that waits, or waits again, says so after each approval that it asks
+// for, and after each decision that leaves another one open. The frames end as GET does.
+func TestFramesSayWhetherARunWaits(t *testing.T) {
+	const gates = `{"id": "g", "type": "gate", "title": "x"}, {"id": "h", "type": "gate", "title": "x"}`
+	w := newWorld(t)
+	for _, c := range []struct{ name, definition, frames string }{
+		{"one after the other", `{"nodes": [` + gates + `], "edges": [{"from": "g", "to": "h"}]}`,
+			"approval.required run.waiting | run.resumed approval.required run.waiting | run.resumed run.completed"},
+		{"side by side", `{"nodes": [` + gates + `]}`, "approval.required approval.required run.waiting | run.resumed run.waiting | run.resumed run.completed"},
+		{"the second one begins while the first one waits", `{"nodes": [` + gates + `, {"id": "e", "type": "wait_event", "event": "x"}], "edges": [{"from": "e", "to": "g"}]}`,
+			"approval.required run.waiting approval.required run.waiting | run.resumed run.waiting | run.resumed run.completed"},
+		{"a call before a gate", `{"nodes": [{"id": "g", "type": "tool", "tool": "shop.asks", "args": {}}, {"id": "h", "type": "gate", "title": "x"}]}`,
+			"approval.required run.waiting approval.required run.waiting | run.resumed run.waiting | run.resumed run.completed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.t = t
+			r := w.begin(c.definition, `null`, ``)
+			w.inject(r, "x", `1`, "")
+			frames := func() string {
+				return w.text(`SELECT string_agg(type, ' ' ORDER BY seq) FROM run_marks WHERE run_id = $1 AND type SIMILAR TO '(run|approval).%'`, r)
+			}
+			told, want := "", ""
+			for i, part := range strings.Split(c.frames, " | ") {
+				if i > 0 {
+					if err := w.decide(w.approval(r, []string{"g", "h"}[i-1]), lifecycle.ActionApprove, "", ""); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if want = strings.TrimSpace(want + " " + part); strings.HasSuffix(want, " run.completed") {
+					break
+				}
+				w.eventually("the frames are "+want, func() bool { told = frames(); return told == want })
+				if got := w.status(r); got != "waiting_approval" {
+					t.Errorf("after %s it is %s", told, got)
+				}
+			}
+			if got := w.ended(r) + " " + frames() + " run.completed"; got != "succeeded "+want {
+				t.Errorf("%s instead of %s", got, want)
+			}
+			w.exact(r)
+		})
+	}
+	w.t = t
+}
+
+// Two calls that are given at once do not tell of a wait between them.
+func TestDecidedCallsBeginTogether(t *testing.T) {
+	plan, err := flow.Load(json.RawMessage(`{"nodes": [{"id": "a", "type": "tool", "tool": "x", "args": {}}, {"id": "b", "type": "tool", "tool": "x", "args": {}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := plan.Start(t.Context(), json.RawMessage("null"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gated := func(idx int) *workflow.Step {
+		return &workflow.Step{Idx: idx, Node: idx, Call: &workflow.Call{Plan: tool.Planned{Args: json.RawMessage("{}")}},
+			Approval: &workflow.Approval{ID: id.ApprovalID{UUID: id.NewAnywhere()}, Status: lifecycle.ApprovalApproved, Version: 2, Digest: tool.Digest(json.RawMessage("{}"))}}
+	}
+	d, err := workflow.Machine{}.Decide(workflow.State{Status: lifecycle.RunWaitingApproval, Plan: plan, Flow: begun, Open: []*workflow.Step{gated(0), gated(1)}}, msg.ApprovalsDecided{}, time.Time{})
+	if err != nil || d.Next.Status != lifecycle.RunRunning {
+		t.Fatalf("it is %s, %v", d.Next.Status, err)
+	}
+	var got []string
+	for _, f := range d.Facts {
+		got = append(got, strings.TrimPrefix(fmt.Sprintf("%T", f), "workflow."))
+	}
+	if got := strings.Join(got, " "); got != "WakeGone Resumed StepCalled WakeGone Resumed StepCalled" {
+		t.Error(got)
+	}
 }
 
 // service.md, Approval status: the decision's feedback becomes the node's output, not that of an
