@@ -462,10 +462,10 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		w.Timers = append(w.Timers, journal.Timer{TimerKey: s.timer(f.Name), DueAt: f.Due})
 	case TimerGone:
 		w.TimersDone = append(w.TimersDone, s.timer(f.Name))
+	case EventKnown:
+		keepEvent(w, m, now)
 	case EventCame:
-		if event, ok := m.(msg.InjectEvent); ok {
-			w.Idempotency = idempotency(event.Idempotency, now)
-		}
+		keepEvent(w, m, now)
 		w.Rows = append(w.Rows, &engine.EventInsert{Run: s.ID, Seq: f.Event.Seq, Op: f.Op, ID: f.ID, Name: f.Event.Name, Payload: f.Event.Payload, At: now})
 	case EventTaken:
 		w.Rows = append(w.Rows, &engine.EventTake{Run: s.ID, Seq: f.Seq, Idx: f.Idx})
@@ -498,6 +498,13 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 			w.Idempotency = idempotency(cancel.Idempotency, now)
 			w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
 		}
+	}
+}
+
+// keepEvent keeps the answer to an event under its Idempotency-Key.
+func keepEvent(w *journal.Commit, m any, now time.Time) {
+	if event, ok := m.(msg.InjectEvent); ok {
+		w.Idempotency = idempotency(event.Idempotency, now)
 	}
 }
 

@@ -1,12 +1,14 @@
 package workflow_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
@@ -114,6 +116,33 @@ func TestEvents(t *testing.T) {
 			t.Error(got)
 		}
 		if got := w.text(`SELECT string_agg(name || ' ' || coalesce(step_idx::text, '-'), ', ' ORDER BY seq) FROM workflow_events WHERE run_id = $1`, r); got != "paid 1, other -, go 0" {
+			t.Error(got)
+		}
+		w.exact(r)
+	})
+	// open-parts.md: the Idempotency-Key of each 2xx answer is remembered, with the request.
+	t.Run("a repeated id is answered under its own key", func(t *testing.T) {
+		w.t = t
+		r := w.begin(one, `{"name": "paid"}`, ``)
+		key := &msg.Idempotency{Digest: [32]byte{1}, Fingerprint: [32]byte{2}, Status: 202, Response: []byte("sealed")}
+		keyed := func(event string) msg.InjectEvent {
+			return msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, ID: event, Name: "paid", Payload: json.RawMessage(`1`), Idempotency: key}
+		}
+		w.inject(r, "paid", `1`, "evt-1")
+		w.ask(r, keyed("evt-1"))
+		if got := w.text(`SELECT status FROM idempotency WHERE digest = $1 AND fingerprint = $2`, key.Digest[:], key.Fingerprint[:]); got != "202" {
+			t.Errorf("the key has the status %q", got)
+		}
+		for _, event := range []string{"evt-1", "evt-2"} {
+			if _, err := w.try(r, keyed(event)); !errors.Is(err, journal.ErrReplay) {
+				t.Errorf("%s under the key again: %v", event, err)
+			}
+		}
+		if got := w.text(`SELECT count(*) FROM workflow_events WHERE run_id = $1`, r); got != "1" {
+			t.Errorf("%s events", got)
+		}
+		w.inject(r, "go", `1`, "")
+		if got := w.ended(r); got != "succeeded" {
 			t.Error(got)
 		}
 		w.exact(r)

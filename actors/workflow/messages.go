@@ -107,6 +107,8 @@ type (
 		ID    string
 		Op    id.OpID
 	}
+	// EventKnown is an event that was accepted before, with an Idempotency-Key of its own.
+	EventKnown struct{}
 	// EventTaken is an event that woke a step.
 	EventTaken struct{ Seq, Idx int }
 	// ChildBegan is the child run of a step, in a version of its agent.
