@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/schemas/flow/scan"
 )
 
 // ApprovalView is an approval as the API shows it.
@@ -35,8 +36,9 @@ type ApprovalView struct {
 	Required        int     `json:"required_approvals"`
 	SoFar           int     `json:"approvals_so_far"`
 	RequestedAction struct {
-		Tool string          `json:"tool"`
-		Args json.RawMessage `json:"args"`
+		Tool   string          `json:"tool"`
+		Args   json.RawMessage `json:"args"`
+		Schema json.RawMessage `json:"schema"`
 	} `json:"requested_action"`
 	Reasoning string `json:"reasoning_summary"`
 	Policy    struct {
@@ -314,6 +316,7 @@ func (a *ApprovalView) outcome() string {
 func (c *Client) describe(ctx context.Context, a *ApprovalView, whole bool) ([]string, error) {
 	lines := []string{fmt.Sprintf("%s  %s, %s risk, %s of role %s so far, %s", cli.ShortID(a.ID), cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Risk), a.ledger(), cli.Visible(a.AssigneeRole), a.standing(time.Now()))}
 	lines = append(lines, a.argLines()...)
+	lines = append(lines, a.formLines()...)
 	asker := "a workflow"
 	if a.AgentID != nil {
 		var got struct{ Agent struct{ Slug, Name string } }
@@ -382,6 +385,60 @@ func (a *ApprovalView) argLines() (lines []string) {
 	}
 	for line := range strings.Lines("    " + args.String()) {
 		lines = append(lines, cli.Visible(strings.TrimSuffix(line, "\n")))
+	}
+	return lines
+}
+
+// humanTask is the tool of the approvals that ask for an answer, not for arguments.
+const humanTask = "workflow:human_task"
+
+// formLines returns the fields of the form that edited arguments answer, one line for each.
+func (a *ApprovalView) formLines() (lines []string) {
+	if a.RequestedAction.Tool != humanTask || len(a.RequestedAction.Schema) == 0 || string(a.RequestedAction.Schema) == "null" {
+		return nil
+	}
+	var form struct {
+		Properties json.RawMessage `json:"properties"`
+		Required   []string        `json:"required"`
+	}
+	_ = json.Unmarshal(a.RequestedAction.Schema, &form) // a form without fields is shown whole
+	head := "    form      "
+	add := func(line string) {
+		lines = append(lines, head+line)
+		head = strings.Repeat(" ", len(head))
+	}
+	if scan.KindOf(form.Properties) == scan.Object {
+		scan.Members(form.Properties, func(name string, field []byte) bool {
+			var is struct {
+				Type        json.RawMessage `json:"type"`
+				Enum        json.RawMessage `json:"enum"`
+				Title       string          `json:"title"`
+				Description string          `json:"description"`
+			}
+			_ = json.Unmarshal(field, &is)
+			said := []string{}
+			if len(is.Type) > 0 {
+				said = append(said, strings.Trim(compact(is.Type), `"`))
+			}
+			if slices.Contains(form.Required, name) {
+				said = append(said, "required")
+			}
+			if len(is.Enum) > 0 {
+				said = append(said, "one of "+compact(is.Enum))
+			}
+			line := name
+			if len(said) > 0 {
+				line += ": " + strings.Join(said, ", ")
+			}
+			if about := cmp.Or(is.Description, is.Title); about != "" {
+				line += " (" + about + ")"
+			}
+			add(cli.Shorten(cli.Visible(line), 200))
+			return true
+		})
+	}
+	if len(lines) == 0 {
+		add(cli.Shorten(cli.Visible(compact(a.RequestedAction.Schema)), 200))
 	}
 	return lines
 }
@@ -479,8 +536,9 @@ func decideMany(cmd *cobra.Command, c *Client, ids []string, d decision, yes boo
 func approvalsEditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit ID --args JSON|@FILE|-",
-		Short: "approve a call with other arguments",
+		Short: "approve a call with other arguments, or answer a human task",
 		Long: "The arguments take the place of all that were asked for; only idempotency_key stays. The value \"[redacted]\" keeps what was asked for in its place.\n" +
+			"Of a human task they are the fields of its form, which approvals get shows.\n" +
 			"The call and the differences are shown and confirmed first; without a terminal --yes is required.",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(pendingKind, 1),
 	}
@@ -508,7 +566,11 @@ func approvalsEditCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, line := range differences(a.RequestedAction.Args, edited) {
+		before := a.RequestedAction.Args
+		if a.RequestedAction.Tool == humanTask {
+			before = json.RawMessage("{}")
+		}
+		for _, line := range differences(before, edited) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "   ", line)
 		}
 		if err := confirm(cmd, *yes, "send this?"); err != nil {

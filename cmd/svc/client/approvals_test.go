@@ -462,6 +462,40 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
+// The form of a human task is shown field by field, and an answer to it is a change of nothing.
+func TestFormsOfHumanTasks(t *testing.T) {
+	f := newFakeAPI(t)
+	task := f.pending(firstID, "workflow:human_task", `{"title":"Who?","input":{"order":7}}`)
+	action := task["requested_action"].(object)
+	action["schema"] = json.RawMessage(`{"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "description": "who pays\u202e"}, "size": {"enum": ["s", 7]}, "any": {}, "both": {"type": ["number", "null"], "title": "Both"}}}`)
+	const form = `    form      name: string, required (who pays\u202e)
+              size: one of ["s",7]
+              any
+              both: ["number","null"] (Both)
+`
+	out, stderr, code := svc(t, nil, "approvals", "get", firstID)
+	if code != 0 || !strings.Contains(out, form+"    asked by") {
+		t.Errorf("get: code %d %s\n%s", code, stderr, out)
+	}
+	_, stderr, code = svc(t, nil, "approvals", "edit", firstID, "--yes", "--args", `{"name": "Ann"}`)
+	if code != 0 || !strings.Contains(stderr, form) || !strings.Contains(stderr, `    + name: "Ann"`+"\n") || strings.Contains(stderr, "- title") {
+		t.Errorf("edit: code %d\n%s", code, stderr)
+	}
+	for schema, want := range map[string]string{
+		`null`: "", `{"type": "object"}`: `    form      {"type":"object"}` + "\n", `{"properties": []}`: `    form      {"properties":[]}` + "\n",
+	} {
+		action["schema"] = json.RawMessage(schema)
+		if out, stderr, code := svc(t, nil, "approvals", "get", firstID); code != 0 || strings.Contains(out, "    form") != (want != "") || !strings.Contains(out, want) {
+			t.Errorf("%s: code %d %s\n%s", schema, code, stderr, out)
+		}
+	}
+	call := f.pending(secondID, "crm.refund", `{"amount":5}`)
+	call["requested_action"].(object)["schema"] = json.RawMessage(`{"properties": {"amount": {"type": "number"}}}`)
+	if out, _, _ := svc(t, nil, "approvals", "get", secondID); strings.Contains(out, "    form") {
+		t.Errorf("a call has a form:\n%s", out)
+	}
+}
+
 func TestGrantsExplain(t *testing.T) {
 	f := newFakeAPI(t)
 	out, stderr, code := svc(t, nil, "grants", "explain", "helper", "refund")
