@@ -77,7 +77,7 @@ func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page)
 
 func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAgent) (*api.AgentAnswer, error) {
 	b := &in.Body
-	given := len(b.Manifest) > 0 && string(b.Manifest) != "null"
+	given := len(b.Manifest) > 0
 	if given {
 		if _, err := agent.Parse(ctx, "manifest", json.RawMessage(b.Manifest)); err != nil {
 			return nil, err

@@ -77,7 +77,7 @@ func (p *Platform) listWorkflows(ctx context.Context, c *edge.Caller, in *api.Pa
 func (p *Platform) createWorkflow(ctx context.Context, c *edge.Caller, in *createWorkflow) (*api.WorkflowAnswer, error) {
 	b := &in.Body
 	var plan *flow.Plan
-	if len(b.Definition) > 0 && string(b.Definition) != "null" {
+	if len(b.Definition) > 0 {
 		var err error
 		if plan, _, err = flow.Parse(ctx, "definition", json.RawMessage(b.Definition)); err != nil {
 			return nil, err
