@@ -14,6 +14,7 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/actors/limit/bucket"
 	"agentsvc/actors/limit/hold"
+	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/cmd/svc/cli"
@@ -40,6 +41,10 @@ const drainWindow = 3 * time.Second
 // drainNotice is how long a node of several still serves after /readyz says that it
 // leaves, so that load balancers notice.
 const drainNotice = time.Second
+
+// judgingPlaces is how many definitions and manifests are checked at once: as many as
+// schemas/flow and schemas/check admit.
+const judgingPlaces = 2
 
 // maxConns returns how many connections clients may have open: three quarters of this
 // process's file descriptors; the rest is for its own calls. It returns 0, the edge's
@@ -84,7 +89,7 @@ func (s *service) makeEdge(context.Context) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
-		Embeds: widgets, Embedding: s.models.Registry.Embeds, Wake: s.wake, Searcher: searcher{s.index},
+		Embeds: widgets, Embedding: s.models.Registry.Embeds, Wake: s.wake, Searcher: searcher{s.index}, Judging: turn.New(judgingPlaces, 1),
 		SourceURLs: func(ctx context.Context, url string, plain bool) error {
 			return urls{s.guard, c.Production && !plain}.CheckURL(ctx, url)
 		},

@@ -79,7 +79,10 @@ func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAg
 	b := &in.Body
 	given := len(b.Manifest) > 0
 	if given {
-		if _, err := agent.Parse(ctx, "manifest", json.RawMessage(b.Manifest)); err != nil {
+		if err := p.judge(ctx, c, func() error {
+			_, err := agent.Parse(ctx, "manifest", json.RawMessage(b.Manifest))
+			return err
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -140,8 +143,11 @@ func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *create
 	if _, err := p.Store.View(c.Tenant).Agent(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	m, err := agent.Parse(ctx, "manifest", json.RawMessage(in.Body.Manifest))
-	if err != nil {
+	var m *agent.Manifest
+	if err := p.judge(ctx, c, func() (err error) {
+		m, err = agent.Parse(ctx, "manifest", json.RawMessage(in.Body.Manifest))
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentVersionAnswer, error) {

@@ -95,9 +95,15 @@ type Logins interface {
 	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
 }
 
+// Turns are places for long work, for which tenants wait in turn (turn.Places).
+type Turns interface {
+	Take(ctx context.Context, t id.TenantID) error
+	Give(t id.TenantID)
+}
+
 // Config holds the dependencies of the routes. Everything but Provides, Revoker, Valid,
-// Versions, Feed, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, SkillRuns,
-// Recorder and Wake is required.
+// Versions, Feed, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, Judging,
+// SkillRuns, Recorder and Wake is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -151,6 +157,8 @@ type Config struct {
 	// Embedding reports whether the deployment has a provider of embeddings of that name; nil
 	// means none.
 	Embedding func(name string) bool
+	// Judging are the node's places for checks of definitions and manifests; nil: no check waits.
+	Judging Turns
 	// SourceURLs checks the addresses of knowledge sources.
 	SourceURLs store.URLs
 	// SkillRuns starts dry runs of browser skills and reads runs; nil means that dry runs are
@@ -352,6 +360,18 @@ func changeBy[Out any](ctx context.Context, p *Platform, c *edge.Caller, b store
 		return nil, err
 	}
 	return out, nil
+}
+
+// judge checks a definition or a manifest in the tenant's turn: one that is made to be expensive
+// takes a second or more.
+func (p *Platform) judge(ctx context.Context, c *edge.Caller, check func() error) error {
+	if p.Judging != nil {
+		if err := p.Judging.Take(ctx, c.Tenant); err != nil {
+			return err
+		}
+		defer p.Judging.Give(c.Tenant)
+	}
+	return check()
 }
 
 // digest returns the hash under which a response is kept.

@@ -78,8 +78,10 @@ func (p *Platform) createWorkflow(ctx context.Context, c *edge.Caller, in *creat
 	b := &in.Body
 	var plan *flow.Plan
 	if len(b.Definition) > 0 {
-		var err error
-		if plan, _, err = flow.Parse(ctx, "definition", json.RawMessage(b.Definition)); err != nil {
+		if err := p.judge(ctx, c, func() (err error) {
+			plan, _, err = flow.Parse(ctx, "definition", json.RawMessage(b.Definition))
+			return err
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -134,8 +136,12 @@ func (p *Platform) createWorkflowVersion(ctx context.Context, c *edge.Caller, in
 		return nil, err
 	}
 	doc := json.RawMessage(in.Body.Definition)
-	plan, hints, err := flow.Parse(ctx, "definition", doc)
-	if err != nil {
+	var plan *flow.Plan
+	var hints []string
+	if err := p.judge(ctx, c, func() (err error) {
+		plan, hints, err = flow.Parse(ctx, "definition", doc)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.WorkflowVersionAnswer, error) {
@@ -167,8 +173,11 @@ func (p *Platform) publishWorkflow(ctx context.Context, c *edge.Caller, in *oneW
 	if err != nil {
 		return nil, err
 	}
-	report, err := flow.Validate(ctx, "definition", json.RawMessage(version.Definition))
-	if err != nil {
+	var report flow.Report
+	if err := p.judge(ctx, c, func() (err error) {
+		report, err = flow.Validate(ctx, "definition", json.RawMessage(version.Definition))
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	hints := []string{}
