@@ -108,7 +108,7 @@ func (t *Tx) CreateServer(ctx context.Context, in *api.MCPServerCreate) (*api.MC
 func (t *Tx) UpdateServer(ctx context.Context, s id.ServerID, in *api.MCPServerPatch) (*api.MCPServerUpdated, error) {
 	// The lock makes a concurrent creation of a connection wait: either the connection exists
 	// before the credentials are dropped, or it is created for the new origin.
-	row, err := t.lockServer(ctx, s)
+	row, err := t.LockServer(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -154,14 +154,15 @@ func set[T any](field *T, value *T) {
 	}
 }
 
-func (t *Tx) lockServer(ctx context.Context, s id.ServerID) (*api.MCPServer, error) {
+// LockServer returns a tool server, locked until the end of the change.
+func (t *Tx) LockServer(ctx context.Context, s id.ServerID) (*api.MCPServer, error) {
 	return found[api.MCPServer](serverWord)(one[api.MCPServer](ctx, t.View, "server_lock", t.tenant, s))
 }
 
 // DeleteServer deletes a tool server with its connections and grants.
 func (t *Tx) DeleteServer(ctx context.Context, s id.ServerID) error {
 	// Creating one of them locks the server: none can appear in between.
-	if _, err := t.lockServer(ctx, s); err != nil {
+	if _, err := t.LockServer(ctx, s); err != nil {
 		return err
 	}
 	gone := map[string]int64{}

@@ -112,7 +112,7 @@ func (v View) Tenant(ctx context.Context) (*api.Tenant, error) {
 
 // UpdateTenant changes the fields set in the patch.
 func (t *Tx) UpdateTenant(ctx context.Context, p *api.TenantPatch) (*api.Tenant, error) {
-	old, err := t.Tenant(ctx)
+	old, err := found[api.Tenant]("tenant")(one[api.Tenant](ctx, t.View, "tenant_lock", t.tenant))
 	if err != nil {
 		return nil, err
 	}

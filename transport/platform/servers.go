@@ -3,7 +3,9 @@ package platform
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -129,35 +131,67 @@ func (p *Platform) getServer(ctx context.Context, c *edge.Caller, in *oneServer)
 	return p.Store.View(c.Tenant).Server(ctx, in.ID)
 }
 
-// updateServer writes transport, kind and endpoint together, as they were checked, so that
-// two concurrent changes cannot combine into a server that was never checked.
+// errMoved says that the address of a tool server changed after it was checked.
+var errMoved = errors.New("the address of the tool server changed")
+
+// checks is how often a change of an address is checked before it is given up.
+const checks = 3
+
+// updateServer checks transport, kind and endpoint together: a value that the patch does not
+// name is the stored one. The check may ask a name server, so it comes before the change,
+// which is made only if the stored values are still those of the check.
 func (p *Platform) updateServer(ctx context.Context, c *edge.Caller, in *patchServer) (*api.MCPServerUpdated, error) {
 	b := &in.Body
 	if err := small("meta", b.Meta.Value); err != nil {
 		return nil, err
 	}
-	if b.Transport != nil || b.Endpoint != nil || b.AuthKind != nil {
-		next, err := p.Store.View(c.Tenant).Server(ctx, in.ID)
+	for range checks {
+		was, err := p.checkAddress(ctx, c.Tenant, in)
 		if err != nil {
 			return nil, err
 		}
-		if b.Transport == nil {
-			b.Transport = &next.Transport
-		}
-		if b.Endpoint == nil {
-			b.Endpoint = &next.Endpoint
-		}
-		if b.AuthKind == nil {
-			b.AuthKind = &next.AuthKind
-		}
-		if err := p.checkEndpoint(ctx, *b.Transport, *b.AuthKind, *b.Endpoint); err != nil {
-			return nil, err
+		out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServerUpdated, error) {
+			if was != nil {
+				now, err := tx.LockServer(ctx, in.ID)
+				if err != nil {
+					return nil, err
+				}
+				if now.Transport != was.Transport || now.Endpoint != was.Endpoint || now.AuthKind != was.AuthKind {
+					return nil, errMoved
+				}
+			}
+			return tx.UpdateServer(ctx, in.ID, b)
+		})
+		if !errors.Is(err, errMoved) {
+			return told(ctx, p, changed(c, in.ID), out, err)
 		}
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServerUpdated, error) {
-		return tx.UpdateServer(ctx, in.ID, b)
-	})
-	return told(ctx, p, changed(c, in.ID), out, err)
+	return nil, &problem.Error{Code: problem.CodeUnavailable, RetryAfter: time.Second,
+		Detail: "Other requests keep changing the address of this tool server. Nothing was changed: repeat the request."}
+}
+
+// checkAddress checks the address that a server has after a patch, and returns the server as
+// the check saw it; nil if the patch names no part of the address.
+func (p *Platform) checkAddress(ctx context.Context, t id.TenantID, in *patchServer) (*api.MCPServer, error) {
+	b := &in.Body
+	if b.Transport == nil && b.Endpoint == nil && b.AuthKind == nil {
+		return nil, nil
+	}
+	was, err := p.Store.View(t).Server(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	next := *was
+	if b.Transport != nil {
+		next.Transport = *b.Transport
+	}
+	if b.Endpoint != nil {
+		next.Endpoint = *b.Endpoint
+	}
+	if b.AuthKind != nil {
+		next.AuthKind = *b.AuthKind
+	}
+	return was, p.checkEndpoint(ctx, next.Transport, next.AuthKind, next.Endpoint)
 }
 
 func (p *Platform) deleteServer(ctx context.Context, c *edge.Caller, in *oneServer) (*edge.Empty, error) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"agentsvc/persistence/store"
@@ -51,6 +52,8 @@ type tools struct {
 	tested    []*id.ConnectionID
 	forgotten []id.ServerID
 	anew      int // how often it was told that access changed
+	checked   []string
+	meanwhile func() // is called while an endpoint is checked
 }
 
 // builtins are the tools that every tenant has, as tokens for a turn.
@@ -127,6 +130,13 @@ func (f *tools) ForgetAccess(id.TenantID) {
 func (f *tools) ForgetAll() { f.ForgetAccess(id.TenantID{}) }
 
 func (f *tools) CheckEndpoint(_ context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error {
+	f.mu.Lock()
+	f.checked = append(f.checked, fmt.Sprint(transport, " ", auth, " ", endpoint))
+	meanwhile := f.meanwhile
+	f.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
+	}
 	switch {
 	case transport == tool.Stdio && endpoint != "allowed":
 		return errors.New("names no command that this deployment allows")
@@ -466,6 +476,65 @@ func TestToolRoutes(t *testing.T) {
 		}
 	})
 	w.routes(base, rows, "hidden-")
+}
+
+// Of two changes of one tool server at the same time neither is lost, and what they make together
+// was checked.
+func TestConcurrentChangesOfAToolServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		patch  string
+		others []string // one is made while the endpoint of the patch is checked
+		status int
+		code   string
+		last   string // what was checked last
+		server string
+	}{
+		"both last": {`{"auth_kind": "api_key"}`, []string{`{"endpoint": "https://moved.example/mcp"}`}, 200, "", "http api_key https://moved.example/mcp",
+			`"transport":"http","endpoint":"https://moved.example/mcp","auth_kind":"api_key"`},
+		"the same values again": {`{"auth_kind": "api_key"}`, []string{`{"endpoint": "https://t.example/mcp"}`}, 200, "", "http bearer https://t.example/mcp",
+			`"transport":"http","endpoint":"https://t.example/mcp","auth_kind":"api_key"`},
+		"together they are refused": {`{"auth_kind": "api_key"}`, []string{`{"transport": "stdio", "endpoint": "allowed", "auth_kind": "none"}`}, 400, "VALIDATION", "stdio api_key allowed",
+			`"transport":"stdio","endpoint":"allowed","auth_kind":"none"`},
+		"another field is changed": {`{"auth_kind": "api_key"}`, []string{`{"name": "Renamed"}`}, 200, "", "http api_key https://t.example/mcp",
+			`"name":"Renamed","transport":"http","endpoint":"https://t.example/mcp","auth_kind":"api_key"`},
+		"others go on and on": {`{"auth_kind": "api_key"}`, []string{`{"endpoint": "https://1.example"}`, `{"endpoint": "https://2.example"}`, `{"endpoint": "https://3.example"}`, `{"endpoint": "https://4.example"}`},
+			503, "UNAVAILABLE", "http bearer https://3.example", `"transport":"http","endpoint":"https://3.example","auth_kind":"bearer"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			path := "/v1/mcp-servers/" + w.a.server.String()
+			others := make(chan string, len(c.others))
+			for _, o := range c.others {
+				others <- o
+			}
+			var inside atomic.Bool
+			w.tools.with(func(f *tools) {
+				f.meanwhile = func() {
+					if len(others) == 0 || !inside.CompareAndSwap(false, true) {
+						return
+					}
+					defer inside.Store(false)
+					if got := w.call(w.a, "PATCH", path, <-others); got.status != 200 {
+						t.Errorf("the other change: %d %s", got.status, got.body)
+					}
+				}
+			})
+			got := w.call(w.a, "PATCH", path, c.patch)
+			if got.status != c.status || c.code != "" && got.code() != c.code || c.status == 503 && got.header.Get("Retry-After") != "1" {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+			if server := w.call(w.a, "GET", path, ""); !strings.Contains(server.body, c.server) {
+				t.Errorf("the server is %s", server.body)
+			}
+			w.tools.with(func(f *tools) {
+				if f.checked[len(f.checked)-1] != c.last {
+					t.Errorf("checked %q", f.checked)
+				}
+			})
+		})
+	}
 }
 
 // skillGrant creates a grant as the routes of browser skills do.

@@ -1,6 +1,9 @@
 -- name: tenant
 SELECT id, name, residency, created_at, updated_at FROM tenants WHERE id = $1
 
+-- name: tenant_lock
+SELECT id, name, residency, created_at, updated_at FROM tenants WHERE id = $1 FOR NO KEY UPDATE
+
 -- name: tenant_insert
 INSERT INTO tenants (id, name) VALUES ($1, $2)
 
