@@ -73,6 +73,7 @@ var wide = map[string][]string{
 	"deliveries_failed":   {"last_error", "attempt_log"},
 	"messages_after":      {"content", "attachments", "citations"},
 	"runs":                {"input", "output", "error_message"},
+	"server_catalog":      {"tools"},
 	"steps":               {"input", "output"},
 	"versions":            {"manifest"},
 	"workflow_versions":   {"definition"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"agentsvc/persistence/pg"
@@ -26,54 +27,79 @@ func (v View) Server(ctx context.Context, s id.ServerID) (*api.MCPServer, error)
 
 const serverWord = "tool server"
 
-type lastTools struct {
+// ServerTools are the tools that a server last listed.
+type ServerTools struct {
+	ID    id.ServerID
 	Slug  string
+	At    time.Time // when it listed them
+	Specs []tool.Spec
+}
+
+type serverTools struct {
+	ID    id.ServerID
+	Slug  string
+	At    time.Time
 	Tools []byte
 }
 
-// LastTools returns, by slug, the tools that the tenant's enabled servers last listed,
-// without servers that were never reached.
-func (v View) LastTools(ctx context.Context) (map[string][]tool.Spec, error) {
-	rows, err := all[lastTools](ctx, v, "server_tools", v.tenant)
-	if err != nil {
-		return nil, err
+func (r *serverTools) read() (*ServerTools, error) {
+	s := &ServerTools{ID: r.ID, Slug: r.Slug, At: r.At}
+	if err := json.Unmarshal(r.Tools, &s.Specs); err != nil {
+		return nil, fmt.Errorf("read the tools of server %s: %w", r.Slug, err)
 	}
-	last := make(map[string][]tool.Spec, len(rows))
-	for _, r := range rows {
-		var specs []tool.Spec
-		if err := json.Unmarshal(r.Tools, &specs); err != nil {
-			return nil, fmt.Errorf("read the tools of server %s: %w", r.Slug, err)
-		}
-		for i := range specs {
-			specs[i].Owner = r.Slug // the server may have been renamed since
-		}
-		last[r.Slug] = specs
+	for i := range s.Specs {
+		s.Specs[i].Owner = r.Slug // the server may have been renamed since
 	}
-	return last, nil
+	return s, nil
 }
 
-// Catalog returns the tools that the tenant's enabled servers last listed.
-func (v View) Catalog(ctx context.Context) ([]tool.Listed, error) {
-	rows, err := all[struct {
-		lastTools
-		ID id.ServerID
-		At time.Time
-	}](ctx, v, "server_catalog", v.tenant)
+// LastTools returns the tools that an enabled server last listed; nil if it was never reached.
+func (v View) LastTools(ctx context.Context, s id.ServerID) (*ServerTools, error) {
+	row, err := one[serverTools](ctx, v, "server_tools", v.tenant, s)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	return row.read()
+}
+
+// Catalog returns up to limit enabled servers that listed tools, in the order of the qualified
+// names of these tools, beginning at from: "", a qualified name, or what After returned.
+func (v View) Catalog(ctx context.Context, from string, limit int) ([]*ServerTools, error) {
+	owner, _, dotted := strings.Cut(from, ".")
+	if dotted {
+		owner += "." // all tools of the server of from
+	}
+	rows, err := listed[serverTools](ctx, v, "server_catalog", v.tenant, owner, limit)
 	if err != nil {
 		return nil, err
 	}
-	var out []tool.Listed
-	for _, r := range rows {
-		var specs []tool.Spec
-		if err := json.Unmarshal(r.Tools, &specs); err != nil {
-			return nil, fmt.Errorf("read the tools of server %s: %w", r.Slug, err)
-		}
-		for _, s := range specs {
-			s.Owner = r.Slug // the server may have been renamed since
-			out = append(out, tool.Listed{Spec: s, Server: &r.ID, At: &r.At})
+	out := make([]*ServerTools, len(rows))
+	for i := range rows {
+		if out[i], err = rows[i].read(); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// After returns where a catalog continues after this server: behind every name that begins with
+// its slug and a dot.
+func (s *ServerTools) After() string { return s.Slug + "/" }
+
+// AskedServer is an enabled server as it is asked for the tenant as a whole.
+type AskedServer struct {
+	ID         id.ServerID
+	Slug       string
+	Transport  tool.Transport
+	Endpoint   string
+	AuthKind   tool.AuthKind
+	UpdatedAt  time.Time
+	Connection *id.ConnectionID // as TenantWide returns it; nil if the server takes no credentials
+}
+
+// AskedServers returns up to limit enabled servers, those with one of the slugs first.
+func (v View) AskedServers(ctx context.Context, slugs []string, limit int) ([]AskedServer, error) {
+	return all[AskedServer](ctx, v, "servers_asked", v.tenant, slugs, limit)
 }
 
 // SaveTools stores the tools that a server listed, for LastTools. For a deleted server it

@@ -315,18 +315,31 @@ func TestLastTools(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	last, err := w.View(w.a).LastTools(t.Context())
-	if err != nil || len(last) != 2 || fmt.Sprintf("%+v", last["orders"]) != fmt.Sprintf("%+v", specs) || last["off"] == nil || len(last["off"]) != 0 {
-		t.Errorf("%+v, %v", last, err)
+	last := func(tenant id.TenantID, s id.ServerID) *ServerTools {
+		t.Helper()
+		last, err := w.View(tenant).LastTools(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return last
 	}
-	if last, err := w.View(w.b).LastTools(t.Context()); len(last) != 0 || err != nil {
-		t.Errorf("another tenant's: %+v, %v", last, err)
+	if got := last(w.a, orders); got == nil || got.ID != orders || got.Slug != "orders" || got.At.IsZero() || fmt.Sprintf("%+v", got.Specs) != fmt.Sprintf("%+v", specs) {
+		t.Errorf("%+v", got)
+	}
+	if got := last(w.a, off); got == nil || len(got.Specs) != 0 {
+		t.Errorf("without tools: %+v", got)
+	}
+	if got := last(w.a, never); got != nil {
+		t.Errorf("never reached: %+v", got)
+	}
+	if got := last(w.b, orders); got != nil {
+		t.Errorf("another tenant's: %+v", got)
 	}
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		return second(tx.UpdateServer(ctx, off, &api.MCPServerPatch{Enabled: ptr(false)}))
 	})
-	if last, err := w.View(w.a).LastTools(t.Context()); len(last) != 1 || err != nil {
-		t.Errorf("with one disabled: %+v, %v", last, err)
+	if got := last(w.a, off); got != nil {
+		t.Errorf("a disabled one: %+v", got)
 	}
 	after, err := w.View(w.a).Server(t.Context(), orders)
 	if err != nil || !after.UpdatedAt.Equal(before.UpdatedAt) {
@@ -342,8 +355,71 @@ func TestLastTools(t *testing.T) {
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		return second(tx.UpdateServer(ctx, orders, &api.MCPServerPatch{Slug: ptr("sales")}))
 	})
-	if last, err := w.View(w.a).LastTools(t.Context()); err != nil || len(last["sales"]) != 2 || last["sales"][1].Qualified() != "sales.orders.refund" {
-		t.Errorf("after a new slug: %+v, %v", last, err)
+	if got := last(w.a, orders); len(got.Specs) != 2 || got.Specs[1].Qualified() != "sales.orders.refund" {
+		t.Errorf("after a new slug: %+v", got)
+	}
+}
+
+// A catalog has the enabled servers that listed tools in the order of qualified names, from any name
+// on, and ends at its bound.
+func TestCatalog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	slugs := []string{"a", "a-b", "a0", "ab", "off", "none", "z"}
+	for _, slug := range slugs {
+		var s id.ServerID
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+			if s, err = tx.server(ctx, slug); err == nil && slug == "off" {
+				_, err = tx.UpdateServer(ctx, s, &api.MCPServerPatch{Enabled: ptr(false)})
+			}
+			return err
+		})
+		specs := []tool.Spec{{Source: tool.MCP, Owner: slug, Name: "x", Description: strings.Repeat("d", 1000)}}
+		if slug == "none" {
+			specs = nil
+		}
+		if err := w.SaveTools(t.Context(), w.a, s, specs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(v View, from string, limit int) (out []string, next string) {
+		t.Helper()
+		rows, err := v.Catalog(t.Context(), from, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range rows {
+			if len(s.Specs) != 1 || s.Specs[0].Owner != s.Slug || s.At.IsZero() {
+				t.Errorf("%+v", s)
+			}
+			out, next = append(out, s.Slug), s.After()
+		}
+		return out, next
+	}
+	all := []string{"a-b", "a", "a0", "ab", "z"} // a hyphen is before the dot that ends a slug
+	for from, want := range map[string][]string{"": all, "a-b.": all, "a-b.x": all, "a-b/": all[1:], "a.": all[1:], "a.zzz": all[1:], "a/": all[2:], "a0.x": all[2:], "ab/": all[4:],
+		"builtin:kb.search": all[4:], "z.y": all[4:], "z/": nil, "zz.a": nil} {
+		if got, _ := read(w.View(w.a), from, 100); !slices.Equal(got, want) {
+			t.Errorf("from %q: %v, want %v", from, got, want)
+		}
+	}
+	var walked []string
+	for next := ""; ; {
+		got, after := read(w.View(w.a), next, 2)
+		if len(got) == 0 {
+			break
+		}
+		walked, next = append(walked, got...), after
+	}
+	if !slices.Equal(walked, all) {
+		t.Errorf("in pages: %v", walked)
+	}
+	bound := Bound{Bytes: 2000}
+	if got, _ := read(w.View(w.a).Bounded(&bound), "", 100); len(got) != 2 || !bound.Cut || bound.Bytes > 0 {
+		t.Errorf("within its bound: %v, %+v", got, bound)
+	}
+	if got, _ := read(w.View(w.b), "", 100); len(got) != 0 {
+		t.Errorf("another tenant's: %v", got)
 	}
 }
 

@@ -3,7 +3,6 @@ package platform
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -139,14 +138,10 @@ func (p *Platform) listTools(ctx context.Context, c *edge.Caller, in *listTools)
 	if err != nil {
 		return nil, err
 	}
-	found, err := p.Tools.All(ctx, c.Tenant)
+	found, more, err := p.Tools.All(ctx, c.Tenant, after, in.Size())
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(found, func(a, b tool.Listed) int { return strings.Compare(a.Qualified(), b.Qualified()) })
-	found = slices.CompactFunc(found, func(a, b tool.Listed) bool { return a.Qualified() == b.Qualified() })
-	found = slices.DeleteFunc(found, func(t tool.Listed) bool { return t.Qualified() <= after })
-	found = found[:min(len(found), in.Size()+1)]
 	specs := make([]tool.Spec, len(found))
 	items := make([]api.ListedTool, len(found))
 	for i, t := range found {
@@ -163,7 +158,7 @@ func (p *Platform) listTools(ctx context.Context, c *edge.Caller, in *listTools)
 			items[i].Access[a.String()] = verdicts[v]
 		}
 	}
-	l := api.Paged(items, in.Size(), false, "tools", func(t api.ListedTool) any { return t.Tool })
+	l := api.Paged(items, in.Size(), more, "tools", func(t api.ListedTool) any { return t.Tool })
 	return &l, nil
 }
 

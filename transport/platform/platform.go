@@ -63,8 +63,10 @@ type Tools interface {
 	// Explain returns what decides when this agent calls the named tool. The name may be
 	// qualified or bare.
 	Explain(ctx context.Context, t id.TenantID, a id.AgentID, name string) (*tool.Explanation, error)
-	// All returns every tool of the tenant, whatever is granted, as it was last listed.
-	All(ctx context.Context, t id.TenantID) ([]tool.Listed, error)
+	// All returns up to limit tools of the tenant whose qualified names follow after, in the order
+	// of these names, whatever is granted, as they were last listed. There are fewer if they are
+	// large; more reports that there are others.
+	All(ctx context.Context, t id.TenantID, after string, limit int) (tools []tool.Listed, more bool, err error)
 	// Verdicts returns what happens when an agent calls each of these tools, by the grants and
 	// policies of now. An unknown agent is NOT_FOUND.
 	Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, specs []tool.Spec) ([]tool.Verdict, error)

@@ -65,14 +65,16 @@ func (f *tools) Offered(context.Context, id.TenantID, id.AgentID) ([]tool.Offer,
 	return f.offers, f.fail
 }
 
-func (f *tools) All(context.Context, id.TenantID) ([]tool.Listed, error) {
+func (f *tools) All(_ context.Context, _ id.TenantID, after string, limit int) ([]tool.Listed, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := slices.Clone(f.listed)
 	for _, o := range f.offers {
 		out = append(out, tool.Listed{Spec: o.Spec})
 	}
-	return out, f.fail
+	out = slices.DeleteFunc(out, func(l tool.Listed) bool { return l.Qualified() <= after })
+	slices.SortFunc(out, func(a, b tool.Listed) int { return strings.Compare(a.Qualified(), b.Qualified()) })
+	return out[:min(len(out), limit)], len(out) > limit, f.fail
 }
 
 func (f *tools) Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, specs []tool.Spec) ([]tool.Verdict, error) {

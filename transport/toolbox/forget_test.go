@@ -71,7 +71,7 @@ func TestTheToolboxForgetsAll(t *testing.T) {
 		}
 	}
 	listed(1)
-	b.down[asked(&to)] = downtime{until: time.Now().Add(time.Hour)}
+	b.down[asked(&to)] = time.Now().Add(time.Hour)
 	b.ForgetAccess(to.Tenant)
 	listed(1) // a list grants nothing
 	b.ForgetAll()

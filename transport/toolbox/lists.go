@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/agent"
@@ -36,13 +37,6 @@ func asked(t *mcp.Target) listedAs {
 	return l
 }
 
-// downtime is of a server that could not be listed; until then its last known list
-// counts without asking.
-type downtime struct {
-	until time.Time
-	last  []tool.Spec
-}
-
 const (
 	// listPatience bounds the wait for one server's list during a turn, and the one
 	// for the storage behind a call whose time is up.
@@ -50,6 +44,10 @@ const (
 	// downFor is how long a server that could not be listed is not asked again.
 	downFor = 15 * time.Second
 	maxKept = 1 << 12 // of what is remembered of servers
+	// listsAtOnce is how many servers one request asks at a time.
+	listsAtOnce = 16
+	// maxLists bounds the lists that one request uses, in bytes: four of the largest.
+	maxLists = 16 << 20
 )
 
 // view is everything that decides on an agent's calls, at one moment.
@@ -66,9 +64,9 @@ type view struct {
 
 // lookFor is look for a caller. For a tool node of a workflow it sets the manifest, which
 // narrows nothing.
-func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string) (*view, error) {
+func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string, names ...string) (*view, error) {
 	if t.Workflow == nil {
-		return b.look(ctx, t.Tenant, t.Agent, t.Manifest, only)
+		return b.look(ctx, t.Tenant, t.Agent, t.Manifest, only, names...)
 	}
 	access, err := b.reads.get(ctx, owner{t.Tenant, t.Workflow.UUID}, func(ctx context.Context) (*tool.Access, error) {
 		return b.Tables.View(t.Tenant).WorkflowAccess(ctx, *t.Workflow)
@@ -83,13 +81,14 @@ func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string) (*vi
 	for i := range t.Manifest.Tools.MCP {
 		t.Manifest.Tools.MCP[i].Allow = []string{"*"}
 	}
-	return b.view(ctx, t.Tenant, access, t.Manifest, only)
+	return b.view(ctx, t.Tenant, access, t.Manifest, only, names)
 }
 
 // look reads what an agent may call: access from the tables, lists from the
 // servers that its manifest names and a grant allows. Unless only is empty, no
-// other server than that of this slug is asked.
-func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string) (*view, error) {
+// other server than that of this slug is asked. With names, the view has only those
+// tools of servers that answer to one of them.
+func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string, names ...string) (*view, error) {
 	access, err := b.reads.get(ctx, owner{t, a.UUID}, func(ctx context.Context) (*tool.Access, error) { return b.Tables.View(t).Access(ctx, a) })
 	if err != nil {
 		return nil, err
@@ -97,13 +96,13 @@ func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 	if access == nil { // the agent is gone: nothing is granted to it
 		access = &tool.Access{Agent: a}
 	}
-	return b.view(ctx, t, access, m, only)
+	return b.view(ctx, t, access, m, only, names)
 }
 
-func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only string) (*view, error) {
+func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only string, names []string) (*view, error) {
 	v := &view{access: access}
 	var targets []mcp.Target
-	var locked []string // not asked here: their last known lists count
+	var locked []id.ServerID // not asked here: their last known lists count
 	for i := range access.Servers {
 		s := &access.Servers[i]
 		if !s.Enabled || !slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {
@@ -118,18 +117,16 @@ func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, 
 		}
 		targets = append(targets, as...)
 		if without {
-			locked = append(locked, s.Slug)
+			locked = append(locked, s.ID)
 		}
 	}
-	v.specs = b.lists(ctx, t, targets)
-	if len(locked) > 0 {
-		last, err := b.Tables.View(t).LastTools(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, slug := range locked {
-			v.specs = append(v.specs, last[slug]...) // of two of one name the first is offered
-		}
+	var keep func(*tool.Spec) bool
+	if len(names) > 0 {
+		keep = func(s *tool.Spec) bool { return slices.ContainsFunc(names, s.Answers) }
+	}
+	var err error
+	if v.specs, err = b.lists(ctx, t, targets, locked, keep); err != nil {
+		return nil, err
 	}
 	if err := b.addSkills(ctx, t, v, m, only); err != nil {
 		return nil, err
@@ -207,21 +204,114 @@ func (b *Toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.
 	return out
 }
 
-// lists asks all servers at once. A server that does not answer counts with its
-// last known list.
-func (b *Toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target) []tool.Spec {
-	if len(targets) == 1 { // no goroutine for the common case
-		return slices.Clip(b.list(ctx, t, targets[0])) // it is shared: who appends must copy
+// gathering collects the lists of several servers, in their order. Lists behind those that fit
+// into maxLists are left out.
+type gathering struct {
+	keep func(*tool.Spec) bool // which tools count; nil: all
+
+	mu    sync.Mutex // guards the fields below
+	found [][]tool.Spec
+	bytes int // of the lists in found
+	end   int // the lists from here on are left out
+}
+
+func (g *gathering) wants(i int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return i < g.end
+}
+
+func (g *gathering) add(i int, specs []tool.Spec) {
+	specs = kept(specs, g.keep)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i >= g.end {
+		return
 	}
-	found := make([][]tool.Spec, len(targets))
+	g.found[i] = specs
+	for g.bytes += size(specs); g.bytes > maxLists; {
+		g.end--
+		g.bytes -= size(g.found[g.end])
+		g.found[g.end] = nil
+	}
+}
+
+// kept returns the tools that keep wants, without a change of specs, which may be shared.
+func kept(specs []tool.Spec, keep func(*tool.Spec) bool) (out []tool.Spec) {
+	if keep == nil {
+		return specs
+	}
+	for i := range specs {
+		if keep(&specs[i]) {
+			out = append(out, specs[i])
+		}
+	}
+	return out
+}
+
+// size returns the memory of a list, as the gateway counts it.
+func size(specs []tool.Spec) (n int) {
+	for i := range specs {
+		n += len(specs[i].Name) + len(specs[i].Description) + len(specs[i].Schema) + 256
+	}
+	return n
+}
+
+// lists asks several servers at a time, and none after listPatience. A server that does not
+// answer, or is not asked, counts with its last known list, as each of locked does. Of two tools
+// with one name the first counts. keep says which tools the caller needs; nil: all.
+func (b *Toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target, locked []id.ServerID, keep func(*tool.Spec) bool) ([]tool.Spec, error) {
+	if len(targets) == 1 && len(locked) == 0 { // no goroutine for the common case
+		specs, ok := b.list(ctx, t, targets[0])
+		if !ok {
+			specs = b.last(ctx, t, targets[0].Server)
+		}
+		return slices.Clip(kept(specs, keep)), nil // it is shared: who appends must copy
+	}
+	n := len(targets) + len(locked)
+	g := gathering{keep: keep, found: make([][]tool.Spec, n), end: n}
+	answered := make([]bool, len(targets))
+	places := make(chan struct{}, listsAtOnce)
 	var wg sync.WaitGroup
-	for i, target := range targets {
-		wg.Go(func() { found[i] = b.list(ctx, t, target) })
+	for began, i := time.Now(), 0; i < len(targets); i++ {
+		places <- struct{}{}
+		if time.Since(began) >= listPatience || !g.wants(i) {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-places }()
+			specs, ok := b.list(ctx, t, targets[i])
+			if answered[i] = ok; ok {
+				g.add(i, specs)
+			}
+		})
 	}
 	wg.Wait()
+	// One after the other, so that a request has no more than one connection to the database.
+	for i, read := 0, 0; i < g.end && read <= maxLists; i++ {
+		var last []tool.Spec
+		if i >= len(targets) {
+			row, err := b.Tables.View(t).LastTools(ctx, locked[i-len(targets)])
+			if err != nil {
+				return nil, err
+			}
+			if row != nil {
+				last = row.Specs
+			}
+		} else if answered[i] {
+			continue
+		} else {
+			last = b.last(ctx, t, targets[i].Server)
+		}
+		read += size(last)
+		g.add(i, last)
+	}
+	if g.end < n {
+		b.Log.Warn().Stringer("tenant", t).Int("servers", n).Int("used", g.end).Msg("lists of tools are left out: they are too large together")
+	}
 	var out []tool.Spec
 	seen := map[string]bool{}
-	for _, specs := range found {
+	for _, specs := range g.found {
 		for _, s := range specs {
 			if q := s.Qualified(); !seen[q] { // two credentials of one server may list the same
 				seen[q] = true
@@ -229,16 +319,18 @@ func (b *Toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
-func (b *Toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []tool.Spec {
+// list returns what a server offers now; false if it does not answer, or was not asked because
+// it did not answer lately.
+func (b *Toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) ([]tool.Spec, bool) {
 	now := time.Now()
 	b.mu.Lock()
-	was, out := b.down[asked(&target)]
+	until, out := b.down[asked(&target)]
 	b.mu.Unlock()
-	if out && now.Before(was.until) {
-		return was.last
+	if out && now.Before(until) {
+		return nil, false
 	}
 	bounded, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
@@ -250,37 +342,43 @@ func (b *Toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 			b.mu.Unlock()
 		}
 		b.remember(ctx, &target, specs)
-		return specs
+		return specs, true
 	}
 	if ctx.Err() != nil {
-		return nil
+		return nil, true // the caller is gone
 	}
 	b.note(&target, err)
-	suspended := errors.Is(err, egress.ErrSuspended) // then it is not the server that is down
 	b.Log.Warn().Err(err).Stringer("tenant", t).Stringer("server", target.Server).Msg("tool server cannot be listed")
-	last, err := b.Tables.View(t).LastTools(ctx)
-	if err != nil {
-		b.Log.Warn().Err(err).Stringer("tenant", t).Msg("last known tools cannot be read")
-	}
-	list := last[target.Slug]
-	if suspended {
-		return list
+	if errors.Is(err, egress.ErrSuspended) { // then it is not the server that is down
+		return nil, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.down) >= maxKept {
-		maps.DeleteFunc(b.down, func(_ listedAs, d downtime) bool { return d.until.Before(now) })
+		maps.DeleteFunc(b.down, func(_ listedAs, until time.Time) bool { return until.Before(now) })
 	}
 	if len(b.down) < maxKept {
-		b.down[asked(&target)] = downtime{until: now.Add(downFor), last: list}
+		b.down[asked(&target)] = now.Add(downFor)
 	}
-	return list
+	return nil, false
+}
+
+// last returns the last known list of a server.
+func (b *Toolbox) last(ctx context.Context, t id.TenantID, s id.ServerID) []tool.Spec {
+	last, err := b.Tables.View(t).LastTools(ctx, s)
+	if err != nil {
+		b.Log.Warn().Err(err).Stringer("tenant", t).Stringer("server", s).Msg("last known tools cannot be read")
+	}
+	if last == nil {
+		return nil
+	}
+	return last.Specs
 }
 
 func (b *Toolbox) forgetDowntime(s id.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.down, func(l listedAs, _ downtime) bool { return l.server == s })
+	maps.DeleteFunc(b.down, func(l listedAs, _ time.Time) bool { return l.server == s })
 }
 
 // note notes how an exchange with a server went. One that was cancelled says nothing of it.
@@ -309,11 +407,12 @@ func (b *Toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec
 	}
 	b.mu.Lock()
 	as := asked(t)
-	known := b.saved[as] == &specs[0]
+	first := weak.Make(&specs[0]) // the gateway decides how long a list stays in memory
+	known := b.saved[as] == first
 	if !known && len(b.saved) >= maxKept {
 		clear(b.saved)
 	}
-	b.saved[as] = &specs[0]
+	b.saved[as] = first
 	b.mu.Unlock()
 	if known {
 		return

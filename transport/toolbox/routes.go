@@ -12,7 +12,6 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
-	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -61,11 +60,7 @@ func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	if err != nil {
 		return nil, err
 	}
-	v, err := b.look(ctx, t, a, m, "")
-	if err != nil {
-		return nil, err
-	}
-	last, err := b.Tables.View(t).LastTools(ctx)
+	v, err := b.look(ctx, t, a, m, "", name)
 	if err != nil {
 		return nil, err
 	}
@@ -79,45 +74,29 @@ func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	for _, s := range v.specs {
 		known[s.Qualified()] = true
 	}
-	for _, specs := range last {
-		for _, s := range specs {
-			if !known[s.Qualified()] {
+	add := func(last *store.ServerTools) {
+		for _, s := range last.Specs {
+			if q := s.Qualified(); s.Answers(name) && !known[q] {
+				known[q] = true
 				v.specs = append(v.specs, s)
 			}
 		}
 	}
+	owner, _, _ := strings.Cut(name, ".")
+	if i := slices.IndexFunc(v.access.Servers, func(s tool.Server) bool { return s.Slug == owner }); i >= 0 {
+		// The server of a qualified name is read however many others there are.
+		last, err := b.Tables.View(t).LastTools(ctx, v.access.Servers[i].ID)
+		if err != nil {
+			return nil, err
+		}
+		if last != nil {
+			add(last)
+		}
+	}
+	if _, err := b.catalog(ctx, t, "", maxLists, func(last *store.ServerTools) bool { add(last); return true }); err != nil {
+		return nil, err
+	}
 	return tool.Explain(v.access, m, tool.Options{}, v.specs, name), nil
-}
-
-// All implements platform.Tools: the last known lists of the enabled servers, the enabled browser
-// skills, and the builtin tools.
-func (b *Toolbox) All(ctx context.Context, t id.TenantID) ([]tool.Listed, error) {
-	v := b.Tables.View(t)
-	out, err := v.Catalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out = append(out, tool.Listed{Spec: tool.KBSearchSpec(nil)})
-	known, err := v.SkillTools(ctx)
-	if err != nil || len(known) == 0 {
-		return out, err
-	}
-	var slugs []string
-	for _, s := range known {
-		if !slices.Contains(slugs, s.Owner) {
-			slugs = append(slugs, s.Owner)
-		}
-	}
-	skills, err := v.SkillsOf(ctx, slugs)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range skills {
-		for _, spec := range skill.Tools(s.ID, s.Slug, s.Description, s.Definition, s.Policy) {
-			out = append(out, tool.Listed{Spec: spec})
-		}
-	}
-	return out, nil
 }
 
 // Verdicts implements platform.Tools. No server is asked: names decide.
@@ -140,54 +119,67 @@ func (b *Toolbox) Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, spe
 	return out, nil
 }
 
-// Known implements platform.Tools: the last known lists first, then, where a
-// token matches none of them, what the servers offer now.
+// Known implements platform.Tools: the last known lists first, then, where a token matches none
+// of them, what maxAsked servers offer now, beginning with the servers that a token names. If the
+// last known lists are too large to be read for one message, a token that is not found counts as
+// known: tokens only narrow what is granted.
 func (b *Toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error) {
-	last, err := b.Tables.View(t).LastTools(ctx)
+	known := make([]bool, len(tokens))
+	mark := func(specs []tool.Spec) (missing bool) {
+		for i, token := range tokens {
+			known[i] = known[i] || slices.ContainsFunc(specs, func(s tool.Spec) bool { return tool.MatchesToken(token, s) })
+		}
+		return slices.Contains(known, false)
+	}
+	v := b.Tables.View(t)
+	skills, err := v.SkillTools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	specs := []tool.Spec{{Source: tool.Builtin, Name: agent.BuiltinKBSearch}, {Source: tool.Builtin, Name: tool.HandoffName}}
-	for _, list := range last {
-		specs = append(specs, list...)
+	if !mark(append(skills, tool.Spec{Source: tool.Builtin, Name: agent.BuiltinKBSearch}, tool.Spec{Source: tool.Builtin, Name: tool.HandoffName})) {
+		return known, nil
 	}
-	skills, err := b.Tables.View(t).SkillTools(ctx)
+	all, err := b.catalog(ctx, t, "", maxLists, func(last *store.ServerTools) bool { return mark(last.Specs) })
 	if err != nil {
 		return nil, err
 	}
-	known := matched(tokens, append(specs, skills...))
 	if !slices.Contains(known, false) {
 		return known, nil
 	}
-	servers, err := b.Tables.View(t).Servers(ctx, id.ServerID{}, store.All)
+	if !all {
+		for i := range known {
+			known[i] = true
+		}
+		return known, nil
+	}
+	var named []string
+	for i, token := range tokens {
+		if owner, _, dotted := strings.Cut(token, "."); dotted && !known[i] {
+			named = append(named, owner)
+		}
+	}
+	servers, err := v.AskedServers(ctx, named, maxAsked)
 	if err != nil {
 		return nil, err
 	}
-	var targets []mcp.Target
+	targets := make([]mcp.Target, len(servers))
 	for i := range servers {
-		if !servers[i].Enabled {
-			continue
-		}
-		c, err := b.tenantWide(ctx, t, &servers[i])
-		if err != nil {
-			return nil, err
-		}
-		targets = append(targets, b.target(t, server(&servers[i]), c))
+		s := &servers[i]
+		targets[i] = b.target(t, &tool.Server{ID: s.ID, Slug: s.Slug, Transport: s.Transport, Endpoint: s.Endpoint, AuthKind: s.AuthKind, Enabled: true, UpdatedAt: s.UpdatedAt}, s.Connection)
 	}
-	now := matched(tokens, b.lists(ctx, t, targets))
-	for i := range known {
-		known[i] = known[i] || now[i]
+	now, err := b.lists(ctx, t, targets, nil, func(s *tool.Spec) bool {
+		return slices.ContainsFunc(tokens, func(token string) bool { return tool.MatchesToken(token, *s) })
+	})
+	if err != nil {
+		return nil, err
 	}
+	mark(now)
 	return known, nil
 }
 
-func matched(tokens []string, specs []tool.Spec) []bool {
-	out := make([]bool, len(tokens))
-	for i, token := range tokens {
-		out[i] = slices.ContainsFunc(specs, func(s tool.Spec) bool { return tool.MatchesToken(token, s) })
-	}
-	return out
-}
+// maxAsked is how many servers are asked for their lists because of one message. The tokens were
+// compared with the last known lists of the others.
+const maxAsked = 100
 
 // Test implements platform.Tools.
 func (b *Toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.ConnectionID) ([]tool.Spec, error) {

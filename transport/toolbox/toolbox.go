@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+	"weak"
 
 	"github.com/rs/zerolog"
 
@@ -52,9 +53,9 @@ type Toolbox struct {
 	Config
 	reads accesses
 
-	mu    sync.Mutex              // guards the maps below
-	down  map[listedAs]downtime   // servers that did not answer a list lately
-	saved map[listedAs]*tool.Spec // the first entry of the list that was kept last
+	mu    sync.Mutex                           // guards the maps below
+	down  map[listedAs]time.Time               // until when servers that did not answer a list are not asked
+	saved map[listedAs]weak.Pointer[tool.Spec] // the first entry of the list that was kept last
 }
 
 const (
@@ -69,7 +70,7 @@ func New(c Config) *Toolbox {
 	if c.Note == nil {
 		c.Note = func(store.Exchange) {}
 	}
-	return &Toolbox{Config: c, reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}}
+	return &Toolbox{Config: c, reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]time.Time{}, saved: map[listedAs]weak.Pointer[tool.Spec]{}}
 }
 
 // Offer implements run.Tools.
@@ -89,7 +90,11 @@ func (b *Toolbox) Offer(ctx context.Context, t tool.Caller) ([]model.ToolSpec, e
 
 // Plan implements run.Tools.
 func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls []model.Call) ([]tool.Planned, error) {
-	v, err := b.lookFor(ctx, &t, "")
+	names := make([]string, len(calls))
+	for i := range calls {
+		names[i] = calls[i].Name
+	}
+	v, err := b.lookFor(ctx, &t, "", names...)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +268,7 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 // tells the model.
 func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planned) (tool.Outcome, error) {
 	owner, name, _ := strings.Cut(p.Tool, ".")
-	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, &t, owner) })
+	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, &t, owner, p.Tool) })
 	if err != nil {
 		if caller.Err() == nil {
 			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")

@@ -49,7 +49,7 @@ WITH RECURSIVE chain (id, depth) AS (
 SELECT id FROM chain ORDER BY depth
 
 -- name: access_servers
-SELECT id, slug, transport, endpoint, auth_kind, enabled, updated_at FROM mcp_servers WHERE tenant_id = $1
+SELECT id, slug, transport, endpoint, auth_kind, enabled, updated_at FROM mcp_servers WHERE tenant_id = $1 ORDER BY slug
 
 -- name: access_connections
 WITH RECURSIVE chain (id, depth) AS (

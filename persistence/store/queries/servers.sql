@@ -35,8 +35,22 @@ DELETE FROM connections WHERE tenant_id = $1 AND mcp_server_id = $2
 -- name: server_tools_save
 UPDATE mcp_servers SET tools = $3, listed_at = now() WHERE tenant_id = $1 AND id = $2 RETURNING id
 
+-- The order of qualified names, which begin with a slug and a dot. A list without tools has two
+-- bytes; pg_column_size does not read a list to measure it.
 -- name: server_catalog
-SELECT id, slug, tools, listed_at AS at FROM mcp_servers WHERE tenant_id = $1 AND enabled AND tools IS NOT NULL AND listed_at IS NOT NULL ORDER BY slug
+SELECT id, slug, listed_at AS at, tools FROM mcp_servers
+WHERE tenant_id = $1 AND enabled AND listed_at IS NOT NULL AND pg_column_size(tools) > 8 AND (slug || '.') COLLATE "C" >= $2
+ORDER BY (slug || '.') COLLATE "C" LIMIT $3
 
 -- name: server_tools
-SELECT slug, tools FROM mcp_servers WHERE tenant_id = $1 AND enabled AND tools IS NOT NULL
+SELECT id, slug, listed_at AS at, tools FROM mcp_servers WHERE tenant_id = $1 AND id = $2 AND enabled AND listed_at IS NOT NULL AND tools IS NOT NULL
+
+-- Each with its newest tenant-wide connection, if that has a credential.
+-- name: servers_asked
+SELECT s.id, s.slug, s.transport, s.endpoint, s.auth_kind, s.updated_at, c.id AS connection
+FROM (
+  SELECT id, slug, transport, endpoint, auth_kind, updated_at FROM mcp_servers WHERE tenant_id = $1 AND enabled ORDER BY slug = ANY ($2) DESC, slug LIMIT $3
+) s LEFT JOIN LATERAL (
+  SELECT id, credentials FROM connections WHERE tenant_id = $1 AND mcp_server_id = s.id AND node_id IS NULL ORDER BY id DESC LIMIT 1
+) c ON s.auth_kind <> 'none' AND c.credentials <> ''
+ORDER BY s.slug = ANY ($2) DESC, s.slug
