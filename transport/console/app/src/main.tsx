@@ -10,12 +10,14 @@ import { App, preload, startFrame } from "./frame/frame";
 import { Heading } from "./frame/heading";
 import { segments, startRouter } from "./frame/router";
 import { startFeed } from "./live/feed";
+import { startMe } from "./live/me";
 
 startTheme();
 startRouter();
 startSession();
 startClock();
 startFrame();
+startMe();
 
 function Root() {
   if (me.value === undefined && meFailure.value)

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { addressOf, Intent, send, unauthorized } from "../src/client/api.ts";
 import { fieldsOf, Problem, problemOf } from "../src/client/problem.ts";
-import { href, safeNext } from "../src/frame/router.ts";
+import { below, href, safeNext } from "../src/frame/router.ts";
 
 const answers = (...list) => {
   const calls = [];
@@ -74,6 +74,10 @@ test("a query leaves out what is absent and repeats lists", () => {
   assert.equal(addressOf("/v1/x", { a: "1 2", b: null, c: "", d: undefined, e: ["x", "y"], f: false, g: 0 }), "/v1/x?a=1+2&e=x&e=y&f=false&g=0");
   assert.equal(addressOf("/v1/x"), "/v1/x");
   assert.equal(href("runs", { status: "failed", agent: null }), "/console/runs?status=failed");
+});
+
+test("a path that is no UTF-8 is one that no page has", () => {
+  for (const [pathname, want] of [["/console/", ""], ["/console/runs/", "runs"], ["/console/caf%C3%A9", "café"], ["/console/%ff", "%ff"], ["/console/100%", "100%"], ["/console/runs/%e0%a4", "runs/%e0%a4"]]) assert.equal(below(pathname), want);
 });
 
 test("a sign-in leads below /console/ only", () => {

@@ -23,23 +23,45 @@ let channel: BroadcastChannel | null = null;
 export const again = new Set<() => void>();
 
 const who = (m: Me): string => m.tenant.id + " " + m.principal;
+const isWho = (w: Word, m: Me): boolean => w.t === "in" && w.tenant + " " + w.user === who(m);
 
-/** leave forgets everything: the page is loaded anew. */
-const leave = (to: string): void => {
+/** leave forgets everything, also what was typed: the page is loaded anew. */
+export const leave = (to: string): void => {
   leaving = true;
   location.assign(to);
 };
 export let leaving = false;
 
+/** What another tab said while this one did not know yet who is signed in. */
+let heard: Word | null = null;
+
+const tell = (m: Me): void => channel?.postMessage({ t: "in", user: m.principal, tenant: m.tenant.id } satisfies Word);
+
 export async function readMe(): Promise<void> {
   try {
-    me.value = await get<Me>("/v1/auth/me");
+    const now = await get<Me>("/v1/auth/me");
+    if (heard && !isWho(heard, now)) {
+      leave(location.href); // the answer may be older than what was said
+      return;
+    }
+    me.value = now;
     meFailure.value = null;
+    // A one-time link signs in with a load of the page: this is the first that its tab can say.
+    tell(now);
   } catch (e) {
     const p = asProblem(e);
-    if (p.status === 401) me.value = null;
+    if (p.status === 401 && heard?.t === "in") leave(location.href);
+    else if (p.status === 401) me.value = null;
     else meFailure.value = p;
   }
+}
+
+/** learn takes over what is known anew of the person. Another one begins at Home. */
+export function learn(now: Me): void {
+  const before = me.peek();
+  if (!before || leaving) return;
+  if (who(before) !== who(now)) leave("/console/");
+  else if (JSON.stringify(before) !== JSON.stringify(now)) me.value = now;
 }
 
 export function startSession(): void {
@@ -50,12 +72,16 @@ export function startSession(): void {
   channel.onmessage = (e: MessageEvent<Word>) => {
     const w = e.data;
     const now = me.peek();
+    if (now === undefined && !meFailure.peek()) {
+      heard = w;
+      return;
+    }
     if (w.t === "out") {
       if (now) leave("/console/login?next=" + encodeURIComponent(location.pathname + location.search));
       return;
     }
     if (!now) leave(location.href);
-    else if (w.tenant + " " + w.user !== who(now)) leave("/console/");
+    else if (!isWho(w, now)) leave("/console/");
     else if (ended.peek()) resume();
   };
 }
@@ -70,7 +96,7 @@ export async function login(email: string, password: string, tenant: string): Pr
   await call("POST", "/v1/auth/login", { body: { email, password, ...(tenant ? { tenant_id: tenant } : {}) } });
   const before = me.peek();
   const now = await get<Me>("/v1/auth/me");
-  channel?.postMessage({ t: "in", user: now.principal, tenant: now.tenant.id } satisfies Word);
+  tell(now);
   if (!before) {
     me.value = now;
     return;

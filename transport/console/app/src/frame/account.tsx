@@ -3,13 +3,12 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { User } from "lucide";
 import { singleKeys, theme, times } from "../client/prefs";
-import { logout, me } from "../client/session";
+import { leave, logout, me } from "../client/session";
 import { Failed, useAction } from "../controls/action";
 import { Dialog } from "../controls/dialog";
 import { Check, FormActions, TextField } from "../controls/form";
 import { Icon, type IconNode } from "../controls/icon";
 import { announce } from "./announce";
-import { dirty } from "./router";
 
 type Open = "" | "menu" | "shortcuts" | "password";
 
@@ -101,10 +100,7 @@ export function Account({ open, setOpen }: { open: Open; setOpen: (o: Open) => v
               type="button"
               role="menuitem"
               tabIndex={-1}
-              onClick={() => {
-                dirty.clear();
-                void out.run(() => logout());
-              }}
+              onClick={() => void out.run(() => logout())}
             >
               Sign out
             </button>
@@ -151,7 +147,7 @@ function Password({ onClose }: { onClose: () => void }) {
     const ok = await act.run((i) => i.send("POST", "/v1/auth/password", { current, new: fresh }));
     if (!ok) return;
     announce("The password is changed: sign in with it");
-    location.assign("/console/login");
+    leave("/console/login");
   };
   return (
     <Dialog title="Change password" onClose={onClose} dirty={current !== "" || fresh !== ""}>

@@ -1,6 +1,7 @@
 // Paths and queries: the state of a page that a reload, Back and a copied link keep.
 
 import { computed, signal } from "@preact/signals";
+import { leaving } from "../client/session";
 
 export const BASE = "/console/";
 
@@ -9,7 +10,16 @@ interface Place {
   query: string;
 }
 
-const below = (pathname: string): string => decodeURI(pathname).replace(/^\/console\/?/, "").replace(/\/+$/, "");
+/** A path that is no UTF-8 names no page, and stays as it is. */
+const decoded = (pathname: string): string => {
+  try {
+    return decodeURI(pathname);
+  } catch {
+    return pathname;
+  }
+};
+/** below is a path below /console/. */
+export const below = (pathname: string): string => decoded(pathname).replace(/^\/console\/?/, "").replace(/\/+$/, "");
 const read = (): Place => ({ path: below(location.pathname), query: location.search });
 
 export const place = signal<Place>({ path: "", query: "" });
@@ -131,7 +141,7 @@ export function startRouter(): void {
     place.value = read();
   });
   addEventListener("beforeunload", (e) => {
-    if (dirty.size > 0) e.preventDefault();
+    if (dirty.size > 0 && !leaving) e.preventDefault();
   });
   // Links of the console open without a load of the page.
   document.addEventListener("click", (e) => {
