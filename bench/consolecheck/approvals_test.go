@@ -99,6 +99,91 @@ func TestEditingArguments(t *testing.T) {
 	gone(t, dialog)
 }
 
+// Sections 5 and 6: a task of a workflow is answered with its form, and what the form refuses stands at its field.
+func TestAnsweringATask(t *testing.T) {
+	t.Parallel()
+	id := shared.workflow(t, "Asks a person", object{"nodes": []object{{"id": "inspect", "type": "human_task", "title": "What did {{input.what}} weigh?", "risk": "low",
+		"form": object{"type": "object", "required": []string{"grams", "shelf"}, "properties": object{"grams": object{"type": "number"}, "shelf": object{"type": "string", "pattern": "^[A-Z][0-9]$"}, "intact": object{"type": "boolean"}}}}},
+		"edges": []object{}})
+	asked := func() (a approval) {
+		t.Helper()
+		var run struct {
+			RunID string `json:"run_id"`
+		}
+		shared.call(t, "POST", "/v1/workflows/"+id+"/test-run", object{"input": object{"what": "the parcel"}}, &run)
+		shared.reaches(t, run.RunID, "waiting_approval")
+		var list struct{ Items []approval }
+		shared.call(t, "GET", "/v1/approvals?run_id="+run.RunID, nil, &list)
+		return list.Items[0]
+	}
+	a := asked()
+	p := visit(t, shared, look{}).as("admin", "/console/approvals/"+a.ID)
+	task := p.byRole("region", "workflow:human_task")
+	must(t, task.GetByRole("button", named0("Edit")).Click())
+	dialog := p.byRole("dialog", "Edit arguments")
+	contains(t, dialog, "What did the parcel weigh?")
+	grams := dialog.GetByRole("textbox", playwright.LocatorGetByRoleOptions{Name: regexp.MustCompile("^Grams")})
+	shelf := dialog.GetByRole("textbox", playwright.LocatorGetByRoleOptions{Name: regexp.MustCompile("^Shelf")})
+	send := dialog.GetByRole("button", named0("Approve with changes"))
+	must(t, expect.Locator(send).ToBeDisabled())
+	must(t, grams.Fill("830"))
+	must(t, shelf.Fill("somewhere"))
+	must(t, expect.Locator(dialog.GetByRole("list", named0("Changes")).GetByRole("listitem")).ToHaveText([]string{"grams added 830", `shelf added "somewhere"`}))
+	p.accessible("the form of a task")
+	must(t, send.Click())
+	must(t, expect.Locator(shelf).ToHaveAttribute("aria-invalid", "true"))
+	must(t, expect.Locator(grams).ToHaveValue("830"))
+	must(t, shelf.Fill("B7"))
+	must(t, send.Click())
+	gone(t, dialog)
+	until(t, "it is edited", func() bool { return shared.approval(t, a.ID).Status == "edited" })
+	if got := shared.approval(t, a.ID).Decisions[0].EditedArgs; got["grams"] != 830.0 || got["shelf"] != "B7" || len(got) != 2 {
+		t.Errorf("the answer is %v", got)
+	}
+	shared.reaches(t, a.RunID, "succeeded")
+
+	// An answer in words is the output as well, and the console says so.
+	b := asked()
+	p.goTo("/console/approvals/" + b.ID)
+	must(t, task.GetByRole("button", named0("Respond")).Click())
+	words := p.byRole("dialog", "Respond to workflow:human_task")
+	contains(t, words, "the text is the node's output")
+	must(t, words.GetByRole("textbox", named0("Answer")).Fill("It was lost."))
+	must(t, words.GetByRole("button", named0("Respond")).Click())
+	contains(t, task.GetByRole("status"), "Responded: the answer is the node's output")
+	shared.reaches(t, b.RunID, "succeeded")
+}
+
+// Section 6: the service says when the time is over; a clock that runs ahead closes no button.
+func TestAClockThatRunsAhead(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t, policy("low"))
+	a := shared.refund(t, agent, 12.5, "broken")
+	v := visit(t, shared, look{})
+	must(t, v.AddInitScript(playwright.Script{Content: playwright.String("const real = Date.now; Date.now = () => real() + 400 * 86_400_000;")}))
+	p := v.as("admin", "/console/approvals/"+a.ID)
+	visible(t, p.region())
+	contains(t, p.region(), "no time")
+	must(t, p.region().GetByRole("button", named0("Approve")).Click())
+	until(t, "it is approved", func() bool { return shared.approval(t, a.ID).Status == "approved" })
+}
+
+// Section 2: an approval that a higher role decides has no access, and the role that it needs.
+func TestAnApprovalAboveOnesRole(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t, policy("low", "approver_role", "owner"))
+	run := shared.run(t, agent, `/call orders.refund {"order_id":"1001","amount":12.5,"reason":"broken"}`)
+	shared.reaches(t, run, "waiting_approval")
+	var id string
+	must(t, shared.database(t).QueryRow(t.Context(), "SELECT id::text FROM approvals WHERE run_id = $1", run).Scan(&id)) // the key of the tests is an admin too
+	p := visit(t, shared, look{}).as("admin", "/console/approvals/"+id)
+	p.heading("No access")
+	contains(t, p.Locator("main"), "decided by the role owner. Yours is admin.")
+	gone(t, p.byRole("region", "No access"))
+	must(t, p.byRole("navigation", "Main").GetByRole("link", playwright.LocatorGetByRoleOptions{Name: "Approvals"}).Click())
+	p.heading("Approvals")
+}
+
 func named0List(name string) playwright.LocatorGetByRoleOptions { return named0(name) }
 
 // Section 6: Reject and Respond; the list opens the next one; the 500 ms rule; keys.

@@ -499,6 +499,11 @@ func TestTheInboxTellsCallsApart(t *testing.T) {
 	gone(t, gate.GetByRole("button", named0("Edit")))
 	contains(t, gate, "has no arguments to edit")
 	p.press("e")
+	must(t, gate.GetByRole("button", named0("Respond")).Click())
+	contains(t, p.byRole("dialog", "Respond to workflow:gate"), "The run fails with GATE_REJECTED")
+	p.press("Escape")
+	must(t, gate.GetByRole("button", named0("Approve")).Click())
+	contains(t, p.byRole("alertdialog", "Approve workflow:gate?"), "The workflow goes on.")
 	gone(t, p.GetByRole("dialog"))
 }
 

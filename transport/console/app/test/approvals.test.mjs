@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { asksFirst, byRisk, byTime, effectText, gistOf, groups, isWaiting, linkName, noEdit, redactedIn, whoText } from "../src/pages/approvals/words.ts";
+import { asksFirst, byRisk, byTime, doesText, doesTexts, effectText, gistOf, groups, isWaiting, linkName, noEdit, redactedIn, whoText } from "../src/pages/approvals/words.ts";
 import { decideAll } from "../src/pages/approvals/many.ts";
 
 const now = Date.parse("2026-11-26T12:00:00Z");
@@ -43,6 +43,26 @@ test("who waits for whom", () => {
   assert.match(noEdit(approval({ requested_action: { tool: "workflow:gate", args: {}, schema: null } })), /gate/);
   assert.equal(whoText("user:1", { principal: "user:1" }), "You");
   assert.equal(whoText("user:01a1fe1a-f0b8-76f3-9442-f6225bb3af40", null), "User 5bb3af40");
+});
+
+test("a decision is told by what it does to what asks", () => {
+  const of = (tool, agent_id = null) => approval({ agent_id, requested_action: { tool, args: { title: "t", input: null }, schema: null } });
+  const agent = of("demo.orders.refund", "g"), call = of("demo.orders.refund"), gate = of("workflow:gate"), task = of("workflow:human_task");
+  assert.match(doesText(agent, "respond"), /model reads/);
+  for (const a of [call, gate, task]) for (const action of ["approve", "reject"]) assert.doesNotMatch(doesText(a, action), /model/);
+  for (const action of ["reject", "respond"]) {
+    assert.match(doesText(gate, action), /GATE_REJECTED/);
+    assert.match(doesText(call, action), /TOOL_FAILED/);
+  }
+  assert.match(doesText(task, "respond"), /node's output/);
+  const responded = (a) => effectText({ ...a, status: "responded" }, "user:1");
+  assert.deepEqual([agent, call, gate, task].map(responded), ["Responded: the answer goes to the model", "Responded: the run fails", "Responded: the run fails", "Responded: the answer is the node's output"]);
+  assert.deepEqual(doesTexts([agent, agent], "approve"), ["The call runs with these arguments."]);
+  assert.deepEqual(doesTexts([agent, gate, agent], "approve"), ["Call of an agent: The call runs with these arguments.", "Gate: The workflow goes on."]);
+  // The answer of a task is given by an edit; a gate has none.
+  assert.equal(noEdit(task), "");
+  assert.equal(noEdit(of("workflow:human_task", "g")), "");
+  assert.match(noEdit(gate), /gate/);
 });
 
 test("orders and groups", () => {

@@ -9,7 +9,7 @@ import { TextField } from "../../controls/form";
 import { RiskMark } from "../../controls/text";
 import { plural } from "../../lib/format";
 import { decideAll } from "./many";
-import { groups, riskier } from "./words";
+import { doesTexts, groups, riskier } from "./words";
 
 type Bulky = Exclude<Action, "edit">;
 
@@ -79,8 +79,11 @@ function Ask({ action, of, onClose, onDone }: { action: Bulky; of: Approval[]; o
     <Dialog title={NAMES[action](of.length) + "?"} onClose={onClose} alert focus={cancel} dirty={text !== ""} closable={!act.busy}>
       <form onSubmit={go}>
         <p>
-          {plural(of.length, "approval")}, highest risk <RiskMark of={highest} />.{action === "approve" ? " The calls run." : action === "reject" ? " Nothing runs." : " Nothing runs, and the model reads your answer."}
+          {plural(of.length, "approval")}, highest risk <RiskMark of={highest} />.
         </p>
+        {doesTexts(of, action).map((does) => (
+          <p key={does}>{does}</p>
+        ))}
         <table class="facts-table">
           <thead>
             <tr>
@@ -105,7 +108,7 @@ function Ask({ action, of, onClose, onDone }: { action: Bulky; of: Approval[]; o
               ))}
           </tbody>
         </table>
-        {action !== "approve" && <TextField label={needsText ? "Answer" : "Reason"} rows={3} value={text} onInput={setText} required={needsText} hint={needsText ? "The model reads it." : "Optional. The model reads it."} />}
+        {action !== "approve" && <TextField label={needsText ? "Answer" : "Reason"} rows={3} value={text} onInput={setText} required={needsText} hint={needsText ? undefined : "Optional."} />}
         <Failed act={act} />
         <div class="actions">
           <button ref={cancel} type="button" onClick={onClose} disabled={act.busy}>

@@ -1,4 +1,5 @@
-// The dialog Edit arguments: a form where the tool's schema allows one, JSON otherwise.
+// The dialog Edit arguments: a form where the schema allows one, JSON otherwise. Of a task its
+// answer is edited, which begins empty.
 
 import { useMemo, useState } from "preact/hooks";
 import type { Approval } from "../../client/types";
@@ -7,15 +8,18 @@ import { Dialog } from "../../controls/dialog";
 import { FormActions, TextField } from "../../controls/form";
 import { Hidden, SchemaForm } from "../../controls/schemaform";
 import { Tabs } from "../../controls/tabs";
+import { Stranger } from "../../controls/text";
 import { changeText, diff } from "../../lib/diff";
 import { isObject, parseJson, pathText, type Json } from "../../lib/json";
 import { complaintAt, complaints, draftOf, formOf, isFixed, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
-import { at, redactedIn } from "./words";
+import { at, isTask, redactedIn } from "./words";
 
 const SHOWN = 100; // changes
 
 /** The service keeps the key of the call, whatever is sent. */
 const KEY = "idempotency_key";
+
+const UNANSWERED: Json = {};
 
 function keep(d: Draft, before: Json): Draft {
   if (typeof d !== "object" || Array.isArray(d) || isFixed(d) || !isObject(before) || before[KEY] === undefined || !(KEY in d.fields)) return d;
@@ -29,7 +33,9 @@ interface Props {
 }
 
 export function Edit({ a, onClose, decide }: Props) {
-  const before = a.requested_action.args as Json;
+  const task = isTask(a);
+  const args = a.requested_action.args as Json;
+  const before = task ? UNANSWERED : args;
   const form = useMemo(() => formOf(a.requested_action.schema as Json), [a.requested_action.schema]);
   const [mode, setMode] = useState<"form" | "json">(form ? "form" : "json");
   const [draft, setDraft] = useState(() => (form ? keep(draftOf(form, before), before) : ""));
@@ -47,6 +53,7 @@ export function Edit({ a, onClose, decide }: Props) {
     return { value: parsed.value, invalid: bad };
   }, [mode, draft, text]);
   const changes = read.value === undefined ? [] : diff(before, read.value);
+  const unchanged = changes.length === 0 && !task; // an empty answer is one
   const dirty = changes.length > 0 || note !== "" || (mode === "json" && text !== JSON.stringify(before, null, 2));
 
   // What the service said holds for what was sent.
@@ -67,7 +74,7 @@ export function Edit({ a, onClose, decide }: Props) {
   };
   const send = (e: Event): void => {
     e.preventDefault();
-    if (read.value === undefined || read.invalid.length > 0 || changes.length === 0) return;
+    if (read.value === undefined || read.invalid.length > 0 || unchanged) return;
     setRefusedFor(now);
     void decide(act, read.value, note.trim());
   };
@@ -88,6 +95,11 @@ export function Edit({ a, onClose, decide }: Props) {
   return (
     <Dialog title="Edit arguments" onClose={onClose} dirty={dirty} class="wide">
       <form onSubmit={send}>
+        {task && isObject(args) && typeof args["title"] === "string" && (
+          <p>
+            <Stranger text={args["title"]} />
+          </p>
+        )}
         {form ? (
           <Tabs label="How to edit" tabs={[{ id: "form", name: "Form" }, { id: "json", name: "JSON" }] as const} open={mode} onOpen={other}>
             {body}
@@ -110,7 +122,7 @@ export function Edit({ a, onClose, decide }: Props) {
         )}
         <TextField label="Note" rows={2} value={note} onInput={setNote} hint="Optional. It stands in the ledger." />
         <Failed act={act} hide={refused.length > 0} />
-        <FormActions onClose={onClose} action="Approve with changes" disabled={act.busy || changes.length === 0 || read.invalid.length > 0} />
+        <FormActions onClose={onClose} action="Approve with changes" disabled={act.busy || unchanged || read.invalid.length > 0} />
       </form>
     </Dialog>
   );

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { asProblem } from "../../client/problem";
 import { me } from "../../client/session";
-import type { Agent, Approval, Page } from "../../client/types";
+import type { Approval, Page, Role } from "../../client/types";
 import { now } from "../../controls/clock";
 import { Select } from "../../controls/form";
 import { leftText } from "../../controls/left";
@@ -21,7 +21,8 @@ import { overview } from "../../frame/overview";
 import { choice, href, openPath, query, setQuery } from "../../frame/router";
 import type { Hint } from "../../live/feed";
 import { useList, type LiveList } from "../../live/list";
-import { useResource } from "../../live/resource";
+import { agents } from "../../live/names";
+import { shortId } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
 import type { PageProps } from "../registry";
 import { Bulk } from "./bulk";
@@ -46,6 +47,9 @@ export default function Approvals({ id }: PageProps) {
   const agent = /^[0-9a-f-]{36}$/i.test(query.value.get("agent") ?? "") ? query.value.get("agent")! : "";
   const tool = (query.value.get("tool") ?? "").slice(0, 200);
   const principal = me.value!.principal;
+  // One above the person's role, as long as they have that role.
+  const [above, setAbove] = useState<{ id: string; role: Role; detail: string } | null>(null);
+  const closed = id && above?.id === id && above.role === me.value!.role ? above : null;
 
   const key = [tab, risk, sort, agent, tool].join("\n");
   const list = useList<Approval>(key, {
@@ -62,8 +66,9 @@ export default function Approvals({ id }: PageProps) {
     concerns: (h) => approvalOf(h),
     ...(tab === "waiting" ? { order: sort === "risk" ? byRisk : byTime } : {}),
   });
-  const agents = useResource("agents", (s) => get<Page<Agent>>("/v1/agents", { limit: 100 }, s), (h) => h.event === "resource.changed" && h.data.kind === "agent");
-  const nameOf = (a: string): string => agents.data.value?.items.find((x) => x.id === a)?.name ?? "";
+  useEffect(() => agents.read(), []);
+  const offered = agents.all.value ?? [];
+  const nameOf = (a: string): string => agents.of(a)?.name ?? "";
 
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const [failures, setFailures] = useState<ReadonlyMap<string, string>>(new Map());
@@ -104,7 +109,7 @@ export default function Approvals({ id }: PageProps) {
     // The focus may still be on an item that was decided just now: the open one is meant.
     const on = items.find((a) => a.id === here());
     const to = id && on && !isWaiting(on, principal) ? id : here();
-    if (!to) return;
+    if (!to || closed) return;
     setWanted({ id: to, action, moved: to !== id });
     if (to !== id) open(to);
   };
@@ -133,6 +138,13 @@ export default function Approvals({ id }: PageProps) {
   });
 
   const [missing, setMissing] = useState("");
+  if (closed)
+    return (
+      <>
+        <Heading text="No access" />
+        <p>{`${closed.detail} Yours is ${closed.role}.`}</p>
+      </>
+    );
   if (id && (missing === id || !/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i.test(id))) return <NotFound />;
   const filtered = !!(risk || agent || tool);
   const chosen = items.filter((a) => selected.has(a.id) && isWaiting(a, principal));
@@ -150,7 +162,8 @@ export default function Approvals({ id }: PageProps) {
                   label="Agent"
                   value={agent}
                   onChange={(v) => setQuery({ agent: v })}
-                  choices={[{ value: "", label: "All" }, ...(agents.data.value?.items ?? []).map((a) => ({ value: a.id, label: a.name })), ...(agent && !nameOf(agent) ? [{ value: agent, label: agent.slice(-8) }] : [])]}
+                  choices={[{ value: "", label: "All" }, ...offered.map((a) => ({ value: a.id, label: visible(a.name) })), ...(agent && !offered.some((a) => a.id === agent) ? [{ value: agent, label: visible(nameOf(agent)) || shortId(agent) }] : [])]}
+                  hint={agents.note}
                 />
                 {tab === "waiting" && (
                   <Select
@@ -202,6 +215,7 @@ export default function Approvals({ id }: PageProps) {
             onWanted={() => setWanted(null)}
             first={calm.current === id}
             onMissing={() => setMissing(id)}
+            onAbove={(detail) => setAbove({ id, role: me.value!.role, detail })}
             onClose={() => {
               open("");
               focusItem(id);

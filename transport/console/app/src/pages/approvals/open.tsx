@@ -20,7 +20,7 @@ import { visible } from "../../lib/hostile";
 import { pages } from "../registry";
 import { Arguments } from "./arguments";
 import { Edit } from "./edit";
-import { asksFirst, didText, effectText, isWaiting, noEdit, toolOf, voteOf, whoText } from "./words";
+import { asksFirst, didText, doesText, effectText, isWaiting, noEdit, toolOf, voteOf, whoText } from "./words";
 
 export interface Wanted {
   id: string;
@@ -45,6 +45,8 @@ interface Props {
   /** Whether it was opened by its link: nothing was under its buttons before. */
   first: boolean;
   onMissing: () => void;
+  /** Another role decides: the detail names it. */
+  onAbove: (detail: string) => void;
   onClose: () => void;
   onDecided: (a: Approval) => void;
   onRead: (a: Approval) => void;
@@ -72,17 +74,9 @@ export function Open(p: Props) {
   }, [r.data.value]);
   useEffect(() => {
     if (error?.status === 404) p.onMissing();
+    if (error?.status === 403 && !a) p.onAbove(error.detail);
   }, [error]);
-  if (!a) {
-    if (error?.status === 403)
-      return (
-        <section class="open-item" aria-label="No access">
-          <h2>No access</h2>
-          <p>{error.detail}</p>
-        </section>
-      );
-    return <section class="open-item" aria-label="Approval">{error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading rows={5} />}</section>;
-  }
+  if (!a) return <section class="open-item" aria-label="Approval">{error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading rows={5} />}</section>;
   return <Item {...p} a={a} fact={(change) => r.fact((old) => change(old ?? a))} reload={r.reload} stale={error !== null} />;
 }
 
@@ -99,10 +93,9 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
   }, []);
   const given = asked !== undefined;
   const run = useResource(`${a.run_id} ${given}`, (s) => (given ? Promise.resolve({ asked }) : get<{ run: RunSummary }>("/v1/runs/" + a.run_id, { view: "summary" }, s).then((x) => x.run)));
+  // Whether the time is over is the service's to say: the clock of the browser may be wrong.
   const waits = isWaiting(a, m.principal);
-  const expired = a.status === "pending" && Date.parse(a.expires_at) <= now.value;
   const mayDecide = satisfies(m.role, a.assignee_role) || a.assignee_role === "manager";
-  const cannot = !mayDecide ? `This approval is decided by the role ${a.assignee_role}.` : expired ? "The time is over." : "";
   const why = noEdit(a);
   const vote = voteOf(a, m.principal);
   const effect = effectText(a, m.principal);
@@ -140,7 +133,7 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
       }
     });
   const press = (action: Action, meant = false): void => {
-    if (!waits || cannot || (!settled && !meant) || act.busy) return;
+    if (!waits || !mayDecide || (!settled && !meant) || act.busy) return;
     act.clear();
     if (action === "edit" && why) announce(why);
     else if (action === "approve" && !asksFirst(a)) void decide(act, "approve");
@@ -156,18 +149,18 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
 
   const buttons = waits && mayDecide && (
     <div class="decide actions">
-      <button type="button" class="primary" disabled={!settled || act.busy || !!cannot} aria-keyshortcuts="a" onClick={() => press("approve")}>
+      <button type="button" class="primary" disabled={!settled || act.busy} aria-keyshortcuts="a" onClick={() => press("approve")}>
         Approve
       </button>
       {!why && (
-        <button type="button" disabled={!settled || act.busy || !!cannot} aria-keyshortcuts="e" onClick={() => press("edit")}>
+        <button type="button" disabled={!settled || act.busy} aria-keyshortcuts="e" onClick={() => press("edit")}>
           Edit
         </button>
       )}
-      <button type="button" disabled={!settled || act.busy || !!cannot} aria-keyshortcuts="r" onClick={() => press("reject")}>
+      <button type="button" disabled={!settled || act.busy} aria-keyshortcuts="r" onClick={() => press("reject")}>
         Reject
       </button>
-      <button type="button" disabled={!settled || act.busy || !!cannot} aria-keyshortcuts="b" onClick={() => press("respond")}>
+      <button type="button" disabled={!settled || act.busy} aria-keyshortcuts="b" onClick={() => press("respond")}>
         Respond
       </button>
     </div>
@@ -208,7 +201,7 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
         </p>
       )}
       {!late && dialog === "" && <Failed act={act} />}
-      {cannot && waits && <p class="alert info">{cannot}</p>}
+      {waits && !mayDecide && <p class="alert info">{`This approval is decided by the role ${a.assignee_role}.`}</p>}
       {buttons}
       {waits && mayDecide && why && <p class="dim">{why}</p>}
       <dl class="details">
@@ -274,19 +267,19 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
       {dialog === "approve" && (
         <Confirm title={`Approve ${tool}?`} action="Approve" danger={false} ready busy={act.busy} onClose={() => setDialog("")} onConfirm={() => void decide(act, "approve")}>
           <p>
-            Risk <RiskMark of={a.risk} />. The call runs with these arguments.
+            Risk <RiskMark of={a.risk} />. {doesText(a, "approve")}
           </p>
           <Arguments args={a.requested_action.args} />
           <Failed act={act} />
         </Confirm>
       )}
       {dialog === "edit" && <Edit a={a} onClose={() => setDialog("")} decide={(work, args, note) => decide(work, "edit", { edited_args: args, ...(note ? { feedback: note } : {}) })} />}
-      {(dialog === "reject" || dialog === "respond") && <Say action={dialog} tool={tool} onClose={() => setDialog("")} decide={(work, text) => decide(work, dialog, text ? { feedback: text } : {})} />}
+      {(dialog === "reject" || dialog === "respond") && <Say action={dialog} tool={tool} does={doesText(a, dialog)} onClose={() => setDialog("")} decide={(work, text) => decide(work, dialog, text ? { feedback: text } : {})} />}
     </section>
   );
 }
 
-function Say({ action, tool, onClose, decide }: { action: "reject" | "respond"; tool: string; onClose: () => void; decide: (act: Act, text: string) => Promise<boolean> }) {
+function Say({ action, tool, does, onClose, decide }: { action: "reject" | "respond"; tool: string; does: string; onClose: () => void; decide: (act: Act, text: string) => Promise<boolean> }) {
   const [text, setText] = useState("");
   const act = useAction();
   const answer = action === "respond";
@@ -307,7 +300,7 @@ function Say({ action, tool, onClose, decide }: { action: "reject" | "respond"; 
           onInput={setText}
           required={answer}
           error={fields.feedback}
-          hint={answer ? "The call does not run; the model reads this as your answer." : "Optional. The call does not run; the model reads the reason."}
+          hint={answer ? does : "Optional. " + does}
         />
         <Failed act={act} hide={"feedback" in fields} />
         <div class="actions">

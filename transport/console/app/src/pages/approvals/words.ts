@@ -46,9 +46,37 @@ export const isWaiting = (a: Approval, principal: string): boolean => a.status =
 /** Whether the approval asks before it is approved. */
 export const asksFirst = (a: Approval): boolean => RANK[a.risk] >= RANK.high;
 
+/** What asks: a decision does something else to each. */
+type Asker = "agent" | "call" | "gate" | "task";
+
+const askerOf = (a: Approval): Asker => (a.requested_action.tool === "workflow:gate" ? "gate" : a.requested_action.tool === "workflow:human_task" ? "task" : a.agent_id === null ? "call" : "agent");
+
+/** isTask: a person's answer is asked for, and an edit gives it. */
+export const isTask = (a: Approval): boolean => askerOf(a) === "task";
+
+const ASKERS: Record<Asker, string> = { agent: "Call of an agent", call: "Call of a workflow", gate: "Gate", task: "Task" };
+
+const DOES: Record<Asker, Record<Exclude<Action, "edit">, string>> = {
+  agent: { approve: "The call runs with these arguments.", reject: "The call does not run; the model reads the reason.", respond: "The call does not run; the model reads this as your answer." },
+  call: { approve: "The call runs with these arguments.", reject: "The call does not run, and the run fails with TOOL_FAILED.", respond: "The call does not run, and the run fails with TOOL_FAILED: no model reads the answer." },
+  gate: { approve: "The workflow goes on.", reject: "The run fails with GATE_REJECTED.", respond: "The run fails with GATE_REJECTED: a gate only passes when it is approved." },
+  task: { approve: "The workflow goes on, with an empty answer.", reject: "The run fails with GATE_REJECTED.", respond: "The workflow goes on; the text is the node's output." },
+};
+
+/** doesText tells what a decision does. */
+export const doesText = (a: Approval, action: Exclude<Action, "edit">): string => DOES[askerOf(a)][action];
+
+/** doesTexts tells it of several, which may ask different things. */
+export function doesTexts(all: readonly Approval[], action: Exclude<Action, "edit">): string[] {
+  const askers = [...new Set(all.map(askerOf))];
+  return askers.map((k) => (askers.length > 1 ? ASKERS[k] + ": " : "") + DOES[k][action]);
+}
+
 /** noEdit is why the arguments cannot be edited, "" where they can. */
 export function noEdit(a: Approval): string {
-  if (a.requested_action.tool === "workflow:gate" || a.requested_action.tool === "workflow:human_task") return "A gate of a workflow has no arguments to edit: approve or reject it.";
+  const asker = askerOf(a);
+  if (asker === "gate") return "A gate of a workflow has no arguments to edit: approve or reject it.";
+  if (asker === "task") return "";
   const args = a.requested_action.args;
   if (typeof args !== "object" || args === null || Array.isArray(args)) return "This call has no arguments to edit.";
   return "";
@@ -66,6 +94,8 @@ export function whoText(principal: string, me: Me | null | undefined): string {
 const DONE: Record<Action, string> = { approve: "approved", edit: "approved with changes", reject: "rejected", respond: "responded" };
 export const didText = (a: Action): string => DONE[a];
 
+const ANSWERED: Record<Asker, string> = { agent: "the answer goes to the model", call: "the run fails", gate: "the run fails", task: "the answer is the node's output" };
+
 /** effectText tells what has become of the call, and no more than is known. */
 export function effectText(a: Approval, principal: string): string {
   if (a.status === "pending") {
@@ -73,7 +103,7 @@ export function effectText(a: Approval, principal: string): string {
     return voteOf(a, principal) ? `Approved, waiting for ${others(n)}` : "";
   }
   const decided = a.status === "edited" ? "Approved" : a.status === "approved" ? "Approved" : a.status === "responded" ? "Responded" : a.status[0]!.toUpperCase() + a.status.slice(1);
-  if (decided !== "Approved") return a.status === "expired" ? "Expired: nobody decided in time" : decided === "Responded" ? "Responded: the answer goes to the model" : decided;
+  if (decided !== "Approved") return a.status === "expired" ? "Expired: nobody decided in time" : decided === "Responded" ? "Responded: " + ANSWERED[askerOf(a)] : decided;
   const e = a.effect;
   if (!e) return "Approved";
   switch (e.state) {

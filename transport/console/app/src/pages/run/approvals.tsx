@@ -41,6 +41,7 @@ export function Waiting({ approvals, status, asked }: { approvals: Resource<Appr
           onWanted={nothing}
           first={seen.current.get(a.id) === true}
           onMissing={nothing}
+          onAbove={nothing}
           onClose={nothing}
           onDecided={() => approvals.touch()}
           onRead={nothing}
