@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import test from "node:test";
 import { advice, askedText, busy, childrenOf, failedStep, FAILURE_CODES, mergeSteps, newer, nextFailed, promptOf, runDuration, stepName, waits, wholeSpan } from "../src/lib/run.ts";
 import { axis } from "../src/lib/waterfall.ts";
@@ -68,7 +69,11 @@ test("children find the steps that started them", () => {
   assert.deepEqual([...byTime].map(([i, r]) => [i, r.id]).sort(), [[0, "early"], [1, "late"]]);
 });
 
-test("every failure code says what to do", () => {
+test("every failure code of the service is known, and says what to do", () => {
+  const source = readFileSync("../../../schemas/lifecycle/lifecycle.go", "utf8");
+  const codes = [...source.matchAll(/^\tFail\w+ +Failure += "(\w+)"$/gm)].map((m) => m[1]);
+  assert.ok(codes.length > 10);
+  assert.deepEqual([...FAILURE_CODES].sort(), codes.sort());
   for (const code of FAILURE_CODES) assert.notEqual(advice(code), advice("SOMETHING_NEW"), code);
 });
 

@@ -13,7 +13,7 @@ export const RUN_STATUSES: readonly RunStatus[] = ["queued", "running", "waiting
 export const ORIGINS: readonly OriginKind[] = ["api_key", "user", "trigger", "channel", "embed_key", "workflow"];
 
 /** FAILURE_CODES are the codes with which a run fails or is cancelled. */
-export const FAILURE_CODES = ["CANCELLED", "EXPIRED", "GATE_REJECTED", "TOOL_FAILED", "EVENT_TIMEOUT", "MODEL_ERROR", "MODEL_UNAVAILABLE", "LIMIT_EXCEEDED", "OUTPUT_INVALID", "CHILD_WAITING_APPROVAL", "CHILD_FAILED", "INTERNAL"] as const;
+export const FAILURE_CODES = ["CANCELLED", "EXPIRED", "GATE_REJECTED", "TOOL_FAILED", "EVENT_TIMEOUT", "MODEL_ERROR", "MODEL_UNAVAILABLE", "LIMIT_EXCEEDED", "OUTPUT_INVALID", "CHILD_WAITING_APPROVAL", "CHILD_FAILED", "EXPRESSION_FAILED", "INTERNAL"] as const;
 
 export interface Run {
   id: string;
@@ -208,6 +208,7 @@ const ADVICE: Record<string, string> = {
   OUTPUT_INVALID: "The final answer did not fit what was asked for: the output schema, the citations or the file. Compare the last step's output with it.",
   CHILD_WAITING_APPROVAL: "An agent within the workflow asked for an approval, which it cannot wait for. Put a gate node before it, or relax the policy for this agent.",
   CHILD_FAILED: "A run that this one started failed. Its cause is shown here; open it for the details.",
+  EXPRESSION_FAILED: "An expression of the workflow failed on this run's values, or took too much work. Compare it with the input and the variables, and guard what may be absent.",
   INTERNAL: "The service itself failed. Run it again; if it fails again, report the request or run id.",
 };
 
