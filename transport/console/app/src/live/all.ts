@@ -10,7 +10,7 @@ export interface All<T> {
   cut: boolean;
 }
 
-/** readAll reads a list page by page, at most `pages` of 100. */
+/** readAll reads a list page by page, at most `pages` of 100; `limit: null` in the query asks for all at once, where a route answers so. */
 export async function readAll<T>(path: string, signal: AbortSignal, query: Query = {}, pages = 10): Promise<All<T>> {
   const items: T[] = [];
   let cursor: string | null = null;

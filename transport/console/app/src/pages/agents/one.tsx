@@ -17,6 +17,7 @@ import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
 import { choice, href, leave, setQuery } from "../../frame/router";
+import { readAll, type All } from "../../live/all";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { equal, parseJson, type Json } from "../../lib/json";
@@ -350,9 +351,9 @@ function notJson(text: string): Invalid[] {
 }
 
 function CallableTools({ a }: { a: AgentView }) {
-  const r = useResource<Page<CallableTool>>(
+  const r = useResource<All<CallableTool>>(
     a.id + "tools",
-    (s) => get<Page<CallableTool>>(`/v1/agents/${a.id}/tools`, { limit: 100 }, s),
+    (s) => readAll<CallableTool>(`/v1/agents/${a.id}/tools`, s, { limit: null }),
     (h) => h.event === "resource.changed" && ["agent", "tool_grant", "approval_policy", "mcp_server"].includes(String(h.data.kind)),
   );
   if (!r.data.value) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading />;

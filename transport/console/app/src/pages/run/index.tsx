@@ -21,6 +21,7 @@ import { visible } from "../../lib/hostile";
 import type { Json } from "../../lib/json";
 import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
 import type { Node } from "../../lib/waterfall";
+import { readAll } from "../../live/all";
 import { onHint } from "../../live/feed";
 import { useResource } from "../../live/resource";
 import { callOf } from "./again";
@@ -105,7 +106,7 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
   const flow = run.workflow_id !== null;
   const children = useResource<Run[]>(
     `${id} ${flow}`,
-    (signal) => (flow ? get<{ items: Run[] }>("/v1/runs", { parent_run_id: id, view: "summary", limit: 100 }, signal).then((a) => a.items) : Promise.resolve([])),
+    (signal) => (flow ? readAll<Run>("/v1/runs", signal, { parent_run_id: id, view: "summary" }).then((a) => a.items) : Promise.resolve([])),
     (h) => flow && h.event === "run.changed" && h.data["parent_run_id"] === id,
   );
   const kids = children.data.value ?? NO_RUNS;

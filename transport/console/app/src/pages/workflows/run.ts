@@ -9,6 +9,7 @@ import { announce } from "../../frame/announce";
 import { statusText } from "../../lib/format";
 import { childrenOf, isEnded, type Run, type Step } from "../../lib/run";
 import { nodeFrame, statesOf, type FlowNode, type NodeFrames, type NodeState } from "../../lib/workflow";
+import { readAll } from "../../live/all";
 import { useResource } from "../../live/resource";
 import { readRun, type Whole } from "../run/read";
 import { useRunStream } from "../run/stream";
@@ -54,7 +55,7 @@ export function useOnRun(id: string, nodes: readonly FlowNode[]): { on: OnRun | 
   );
   const children = useResource<Run[]>(
     "children " + id,
-    (signal) => (id ? get<Page<Run>>("/v1/runs", { parent_run_id: id, view: "summary", limit: 100 }, signal).then((a) => a.items) : Promise.resolve([])),
+    (signal) => (id ? readAll<Run>("/v1/runs", signal, { parent_run_id: id, view: "summary" }).then((a) => a.items) : Promise.resolve([])),
     (h) => h.event === "run.changed" && h.data["parent_run_id"] === id,
   );
   const spoken = useRef("");
