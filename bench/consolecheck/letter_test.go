@@ -411,12 +411,13 @@ func TestHome(t *testing.T) {
 	must(t, expect.Locator(steps.GetByRole("listitem")).ToHaveCount(4))
 	figure := p.GetByRole("figure", playwright.PageGetByRoleOptions{Name: regexp.MustCompile("^Runs of the last 24 hours")})
 	contains(t, figure, "0 succeeded")
+	needs := p.byRole("list", "What needs you")
+	must(t, expect.Locator(needs.GetByRole("listitem")).ToHaveText("Nothing needs you."))
 	agent, _ := s.policed(t, policy("high"))
 	s.reaches(t, s.run(t, agent, "hello"), "succeeded")
 	contains(t, figure, "1 succeeded") // without a reload
 	contains(t, steps.GetByRole("listitem").Filter(playwright.LocatorFilterOptions{HasText: "Talk to an agent"}), "(done)")
 	s.refund(t, agent, 12.5, "broken")
-	needs := p.byRole("list", "What needs you")
 	must(t, expect.Locator(needs.GetByRole("link")).ToHaveText("1 approval waiting for you"))
 	visible(t, p.byRole("link", "1 waiting for you"))
 	must(t, figure.GetByRole("button", named0("Show as table")).Click())
@@ -498,12 +499,12 @@ func TestTheInboxTellsCallsApart(t *testing.T) {
 	visible(t, gate.GetByRole("button", named0("Approve")))
 	gone(t, gate.GetByRole("button", named0("Edit")))
 	contains(t, gate, "has no arguments to edit")
-	p.press("e")
 	must(t, gate.GetByRole("button", named0("Respond")).Click())
 	contains(t, p.byRole("dialog", "Respond to workflow:gate"), "The run fails with GATE_REJECTED")
 	p.press("Escape")
 	must(t, gate.GetByRole("button", named0("Approve")).Click())
 	contains(t, p.byRole("alertdialog", "Approve workflow:gate?"), "The workflow goes on.")
+	p.press("e")
 	gone(t, p.GetByRole("dialog"))
 }
 

@@ -128,9 +128,9 @@ function entry(a: Attention): { text: string; page: string; to: string } {
 }
 
 function Needs({ o }: { o: Overview }) {
-  if (o.attention.length === 0) return <p class="dim">Nothing needs you.</p>;
   return (
     <ul class="needs" aria-label="What needs you">
+      {o.attention.length === 0 && <li class="dim">Nothing needs you.</li>}
       {o.attention.map((a) => {
         const e = entry(a);
         return (
