@@ -207,7 +207,10 @@ func TestToolServers(t *testing.T) {
 
 	// Disabling asks; deleting wants the name.
 	click(t, within(region, "button", "Disable"))
-	click(t, within(p.alertdialog("Disable "+name+"?"), "button", "Disable"))
+	off := p.alertdialog("Disable " + name + "?")
+	must(t, expect.Locator(within(off, "button", "Disable")).ToBeDisabled())
+	must(t, off.GetByRole("textbox").Fill(name))
+	click(t, within(off, "button", "Disable"))
 	contains(t, row, "disabled")
 	click(t, within(region, "button", "Delete"))
 	ask = p.alertdialog("Delete " + name + "?")

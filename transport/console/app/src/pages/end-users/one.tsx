@@ -131,7 +131,7 @@ export function OneEndUser({ id }: { id: string }) {
         />
       )}
       {asking === "delete" && (
-        <Confirm title={<>Delete <bdi>{name}</bdi>?</>} action="Delete" typed={u.external_id} busy={act.busy} onClose={() => setAsking("")} onConfirm={remove}>
+        <Confirm title={<>Delete <bdi>{name}</bdi>?</>} action="Delete" typed={u.name || u.external_id} busy={act.busy} onClose={() => setAsking("")} onConfirm={remove}>
           <p>The person's sessions end at once. Their threads and runs are erased with all contents within minutes; the cost stays, without the person. This cannot be undone.</p>
           <Failed act={act} />
         </Confirm>

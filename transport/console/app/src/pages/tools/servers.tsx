@@ -278,7 +278,7 @@ function Loaded({ s, r, close, tested, test, hide, onChanged, onGone }: OneProps
         />
       )}
       {asking === "disable" && (
-        <Confirm title={`Disable ${name}?`} action="Disable" busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
+        <Confirm title={`Disable ${name}?`} action="Disable" typed={s.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
           <p>Its tools are offered to no agent, and calls of them fail, until it is enabled again.</p>
           <Failed act={act} />
         </Confirm>
