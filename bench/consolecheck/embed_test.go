@@ -149,6 +149,7 @@ func TestEmbedKeys(t *testing.T) {
 	}
 	must(t, p.box("Accent").Fill("red"))
 	must(t, p.button("Save").Click())
+	until(t, "it is saved", func() bool { return shared.embedKey(t, id).Theme.Accent == "#b45309" })
 	must(t, expect.Locator(p.box("Accent")).ToHaveAttribute("aria-invalid", "true"))
 	must(t, p.box("Accent").Fill("#b45309"))
 

@@ -1,6 +1,6 @@
 // One embed key: its state, origins, theme and texts with a live preview, and the snippet.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Schemas } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
@@ -210,7 +210,8 @@ function Form({ k, resource, live }: { k: EmbedKey; resource: Resource<EmbedKey>
   const changes = changesOf(d, base);
   const touched = Object.keys(changes).length > 0;
   // What changed elsewhere comes into fields that are as they were; an allowed origin joins those typed here.
-  useEffect(() => {
+  // Before the next event: what is typed then stays.
+  useLayoutEffect(() => {
     if (k === base) return;
     const was = draftOf(base);
     const now = merged(d, was, draftOf(k));

@@ -1,6 +1,6 @@
 // Who may find a document.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { asProblem } from "../../client/problem";
 import { can } from "../../client/session";
@@ -40,7 +40,7 @@ export function Acl({ path, id }: { path: string; id: string }) {
   const items = draft ?? saved;
   useDirty(draft !== null);
   // What was changed elsewhere meanwhile is kept: the draft's own changes go on top of it.
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!draft || !saved || saved === base) return;
     if (!sameEntries(saved, base)) {
       const now = rebased(draft, base, saved);

@@ -1,6 +1,6 @@
 // Settings of a knowledge base: its words, how documents are cut, and what makes vectors.
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
@@ -73,7 +73,8 @@ export function Settings({ b, changed }: { b: Base; changed: (b: Base) => void }
   const touched = Object.keys(body).length > 0;
   const anew = "chunking" in body || "embedding" in body;
   // What changed elsewhere comes into fields that are as they were.
-  useEffect(() => {
+  // Before the next event: what is typed then stays.
+  useLayoutEffect(() => {
     if (b === base) return;
     setF(merged(f, draftOf(base), draftOf(b)));
     setBase(b);

@@ -1,6 +1,6 @@
 // The tenant itself, for its owners: its name, and where browser skills may go.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { me } from "../../client/session";
 import { Failed, useAction } from "../../controls/action";
@@ -48,7 +48,8 @@ function Form({ t, r }: { t: TenantView; r: Resource<TenantView> }) {
     setLimited(v.residency !== null);
     setHosts((v.residency?.allowed_hosts ?? []).join("\n"));
   };
-  useEffect(() => {
+  // Before the next event: what is typed then stays.
+  useLayoutEffect(() => {
     if (!touched && JSON.stringify(t) !== JSON.stringify(base)) take(t);
   }, [t]);
   useEffect(() => {

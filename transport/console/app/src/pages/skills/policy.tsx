@@ -1,6 +1,6 @@
 // Who decides on the runs of a skill, and its words.
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { fieldsOf } from "../../client/problem";
 import { Failed, useAction } from "../../controls/action";
@@ -76,7 +76,8 @@ export function PolicyTab({ k, changed }: { k: Skill; changed: (d: Detail) => vo
   };
   const touched = Object.keys(body).length > 0;
   // What changed elsewhere comes into fields that are as they were.
-  useEffect(() => {
+  // Before the next event: what is typed then stays.
+  useLayoutEffect(() => {
     if (k === base) return;
     setD(merged(d, draftOf(base), draftOf(k)));
     setBase(k);
