@@ -111,7 +111,12 @@ func TestEmbedKeys(t *testing.T) {
 	p.accessible("New embed key")
 	must(t, origins.Fill("https://shop.example.com"))
 	must(t, dialog.GetByRole("button", named0("Create")).Click())
-	visible(t, p.box("Snippet"))
+	// The value alone is a field to copy from; the snippet is text.
+	once := p.byRole("dialog", "Shown once")
+	contains(t, once.Locator("pre"), "/embed/v1/widget.js")
+	must(t, expect.Locator(once.GetByRole("textbox")).ToHaveCount(1))
+	must(t, expect.Locator(once.GetByRole("button", playwright.LocatorGetByRoleOptions{Name: "Copy"})).ToHaveCount(1))
+	p.accessible("Shown once")
 	key := p.stored("Embed key")
 	identity := p.stored("Identity secret")
 	p.heading(name)

@@ -2,8 +2,6 @@
 
 import { useState } from "preact/hooks";
 import { ShownOnce } from "../../controls/dialog";
-import { TextField } from "../../controls/form";
-import { Copy } from "../../controls/text";
 
 export interface Secret {
   label: string;
@@ -19,12 +17,10 @@ export function ShownSecrets({ all, onDone }: { all: readonly Secret[]; onDone: 
   return (
     <ShownOnce key={at} value={s.value} label={s.label} onClose={() => (at + 1 < all.length ? setAt(at + 1) : onDone())}>
       {s.snippet ? (
-        <>
-          <TextField label="Snippet" rows={3} mono readOnly value={s.snippet} onInput={() => undefined} hint="Put it into each page that shall have the chat." />
-          <p>
-            <Copy text={s.snippet} label="Copy snippet" />
-          </p>
-        </>
+        <figure class="snippet-once">
+          <figcaption>The snippet for each page that shall have the chat:</figcaption>
+          <pre>{s.snippet}</pre>
+        </figure>
       ) : (
         <p>Keep it in your back end only: it signs who a visitor is.</p>
       )}
