@@ -594,6 +594,13 @@ func (p *tab) heading(name string) {
 	must(p.t, expect.Locator(p.GetByRole("heading", playwright.PageGetByRoleOptions{Name: name, Exact: playwright.Bool(true), Level: playwright.Int(1)})).ToBeVisible())
 }
 
+// thing waits for the page of one thing of a section: the heading is the section's, its name stands below.
+func (p *tab) thing(section, name string) {
+	p.t.Helper()
+	visible(p.t, p.GetByRole("heading", playwright.PageGetByRoleOptions{Name: name, Exact: playwright.Bool(true), Level: playwright.Int(2)}))
+	p.heading(section)
+}
+
 func (p *tab) press(keys ...string) {
 	p.t.Helper()
 	for _, k := range keys {

@@ -119,7 +119,7 @@ func TestEmbedKeys(t *testing.T) {
 	p.accessible("Shown once")
 	key := p.stored("Embed key")
 	identity := p.stored("Identity secret")
-	p.heading(name)
+	p.thing("Embed", name)
 	p.forgotten(key)
 	p.forgotten(identity)
 	if shared.config(t, key, "https://shop.example.com") != 200 || !strings.HasPrefix(key, "svc_pk_") || identity == "" {
@@ -149,12 +149,12 @@ func TestEmbedKeys(t *testing.T) {
 	p.accessible("an embed key")
 	must(t, p.button("Save").Click())
 	must(t, expect.Locator(p.button("Save")).ToBeDisabled())
+	until(t, "it is saved", func() bool { return shared.embedKey(t, id).Theme.Accent == "#b45309" })
 	if k := shared.embedKey(t, id); k.Theme.Accent != "#b45309" || k.Theme.Radius != "round" || k.Config.Greeting != "Good day <b>& welcome</b>" || len(k.Config.Prompts) != 2 || len(k.AllowedOrigins) != 1 {
 		t.Errorf("saved: %+v", k)
 	}
 	must(t, p.box("Accent").Fill("red"))
 	must(t, p.button("Save").Click())
-	until(t, "it is saved", func() bool { return shared.embedKey(t, id).Theme.Accent == "#b45309" })
 	must(t, expect.Locator(p.box("Accent")).ToHaveAttribute("aria-invalid", "true"))
 	must(t, p.box("Accent").Fill("#b45309"))
 
@@ -222,7 +222,7 @@ func TestEmbedKeys(t *testing.T) {
 	must(t, expect.Locator(p.Locator(`[data-id="`+id+`"]`)).ToContainText("revoked"))
 	hasURL(t, p, `\?revoked=1$`)
 	p.goTo("/console/embed/" + id)
-	p.heading(name)
+	p.thing("Embed", name)
 	gone(t, p.button("Rotate"))
 	gone(t, p.button("Save"))
 	p.goTo("/console/embed/01a1fe1a-f0b8-76f3-9442-f6225bb3af00")
@@ -276,7 +276,7 @@ func TestEmbedForOthers(t *testing.T) {
 	shared.call(t, "POST", "/v1/embed-keys", object{"agent_id": shared.agent, "name": hostile, "allowed_origins": []string{}}, &k)
 	a := visit(t, shared, look{}).signedIn(shared.person(t, "admin"), "/console/embed/"+k.ID)
 	visible(t, a.byRole("region", "Preview").GetByRole("dialog"))
-	must(t, expect.Locator(a.Locator("h1")).ToHaveText(hostile))
+	a.thing("Embed", hostile)
 	must(t, a.button("Revoke").Click())
 	must(t, a.GetByRole("alertdialog").GetByRole("textbox").Fill(hostile))
 	must(t, a.GetByRole("alertdialog").GetByRole("button", named0("Revoke")).Click())

@@ -134,7 +134,7 @@ func TestKnowledgeDocuments(t *testing.T) {
 	p.accessible("a refused knowledge base")
 	must(t, p.box("Provider").Fill("simulated"))
 	must(t, dialog.GetByRole("button", named0("Create")).Click())
-	p.heading(name)
+	p.thing("Knowledge", name)
 	visible(t, p.GetByRole("heading", playwright.PageGetByRoleOptions{Name: "No documents yet"}))
 	must(t, p.Locator("input[type=file]").SetInputFiles([]playwright.InputFile{
 		{Name: "returns.md", MimeType: "text/markdown", Buffer: []byte("# Returns\n\nShoes may be sent back within 30 days.\n")},
@@ -366,7 +366,7 @@ func TestKnowledgeForMembers(t *testing.T) {
 	visible(t, p.byRole("link", "For members"))
 	gone(t, p.button("New knowledge base"))
 	must(t, p.byRole("link", "For members").Click())
-	p.heading("For members")
+	p.thing("Knowledge", "For members")
 	must(t, p.byRole("table", "Documents").Locator(`[data-id="`+doc+`"]`).GetByRole("link").Click())
 	must(t, expect.Locator(p.byRole("region", "Who may find it")).ToContainText("Every search"))
 	for _, name := range []string{"Delete", "Choose files", "Add", "Save access"} {
@@ -419,10 +419,10 @@ func TestTheTourOfKnowledge(t *testing.T) {
 			p := visit(t, shared, l).signedIn(email, "/console/knowledge")
 			for _, stop := range []struct{ path, heading string }{
 				{"", "Knowledge"},
-				{"/" + base + "?document=" + doc, "Returns and repairs"},
-				{"/" + base + "?tab=sources&source=" + source.ID, "Returns and repairs"},
-				{"/" + base + "?tab=search&q=send+shoes+back", "Returns and repairs"},
-				{"/" + base + "?tab=settings", "Returns and repairs"},
+				{"/" + base + "?document=" + doc, "Knowledge"},
+				{"/" + base + "?tab=sources&source=" + source.ID, "Knowledge"},
+				{"/" + base + "?tab=search&q=send+shoes+back", "Knowledge"},
+				{"/" + base + "?tab=settings", "Knowledge"},
 			} {
 				p.goTo("/console/knowledge" + stop.path)
 				p.heading(stop.heading)

@@ -74,7 +74,7 @@ func TestSkills(t *testing.T) {
 	p := v.signedIn(shared.person(t, "admin"), "/console/skills")
 	p.heading("Browser skills")
 	must(t, p.byRole("link", name).Click())
-	p.heading(name)
+	p.thing("Browser skills", name)
 	steps := p.byRole("table", "Steps")
 	must(t, expect.Locator(steps.Locator(`[data-id="send"]`)).ToContainText("commit point"))
 	must(t, expect.Locator(steps.Locator(`[data-id="order"]`)).ToContainText("#order"))
@@ -186,7 +186,7 @@ func TestRecordingASkill(t *testing.T) {
 	must(t, expect.Locator(p.box("Start URL")).ToHaveAttribute("aria-invalid", "true"))
 	must(t, p.box("Start URL").Fill(d.URL+"/"))
 	must(t, p.button("Record").Click())
-	p.heading("Record a browser skill")
+	p.thing("Browser skills", "Record a browser skill")
 	stage := p.byRole("application", "Live picture")
 	img := stage.Locator("img")
 	visible(t, img)
@@ -260,7 +260,7 @@ func TestRecordingASkill(t *testing.T) {
 	must(t, save.GetByRole("checkbox", named0("I own this site, or may automate it")).Check())
 	p.accessible("saving")
 	must(t, save.GetByRole("button", named0("Create")).Click())
-	p.heading(name)
+	p.thing("Browser skills", name)
 	must(t, expect.Locator(p.byRole("table", "Steps").GetByRole("row")).ToHaveCount(4))
 	if n := d.sent.Load(); n != 0 {
 		t.Errorf("recording submitted %d complaints", n)
@@ -331,8 +331,9 @@ func TestSkillsForMembers(t *testing.T) {
 	id := shared.skill(t, d, "Complaint <img src=x>\u202e for members")
 	v := visit(t, shared, look{})
 	p := v.signedIn(shared.person(t, "member"), "/console/skills/"+id)
-	must(t, expect.Locator(p.GetByRole("heading", playwright.PageGetByRoleOptions{Level: playwright.Int(1)})).ToContainText("<img src=x>"))
-	must(t, expect.Locator(p.Locator("h1")).ToContainText("U+202E"))
+	p.heading("Browser skills")
+	contains(t, p.Locator("h2").First(), "<img src=x>")
+	contains(t, p.Locator("h2").First(), "U+202E")
 	for _, name := range []string{"Dry run", "Record again", "Pause", "Delete"} {
 		gone(t, p.button(name))
 	}
@@ -375,10 +376,10 @@ func TestTheTourOfSkills(t *testing.T) {
 			p := visit(t, shared, l).signedIn(email, "/console/skills")
 			for _, stop := range []struct{ path, heading, picture string }{
 				{"", "Browser skills", "skills"},
-				{"/" + id, "File a complaint", "skill"},
-				{"/" + id + "?tab=runs&run=" + ran.Run.ID, "File a complaint", "skill-run"},
-				{"/" + id + "?tab=policy", "File a complaint", "skill-policy"},
-				{"/" + id + "?tab=access", "File a complaint", ""},
+				{"/" + id, "Browser skills", "skill"},
+				{"/" + id + "?tab=runs&run=" + ran.Run.ID, "Browser skills", "skill-run"},
+				{"/" + id + "?tab=policy", "Browser skills", "skill-policy"},
+				{"/" + id + "?tab=access", "Browser skills", ""},
 			} {
 				p.goTo("/console/skills" + stop.path)
 				p.heading(stop.heading)

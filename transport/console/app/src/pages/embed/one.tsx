@@ -81,7 +81,7 @@ export function OneKey({ id }: { id: string }) {
   return (
     <>
       <Heading
-        text={name}
+        text="Embed"
         actions={
           live && (
             <>
@@ -100,9 +100,10 @@ export function OneKey({ id }: { id: string }) {
             </>
           )
         }
-      >
+      />
+      <h2 class="item-name">
         <bdi>{name}</bdi>
-      </Heading>
+      </h2>
       <p class="byline">
         <a href={href("embed")}>All embed keys</a>
         <Status of={stateOf(k)} />

@@ -54,7 +54,7 @@ export function OneEndUser({ id }: { id: string }) {
   return (
     <div class="end-user">
       <Heading
-        text={name}
+        text="End users"
         actions={
           can("admin") && (
             <>
@@ -67,9 +67,10 @@ export function OneEndUser({ id }: { id: string }) {
             </>
           )
         }
-      >
+      />
+      <h2 class="item-name">
         <bdi>{name}</bdi>
-      </Heading>
+      </h2>
       <p class="byline">
         <a href={href("end-users")}>All end users</a>
         <a href={href("runs", { end_user: u.id })}>Runs</a>

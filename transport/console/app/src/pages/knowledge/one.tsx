@@ -86,7 +86,7 @@ function Loaded({ b, changed }: { b: Base; changed: (b: Base) => void }) {
   return (
     <>
       <Heading
-        text={name}
+        text="Knowledge"
         actions={
           <>
             <Copy text={b.id} label="Copy ID" />
@@ -98,6 +98,9 @@ function Loaded({ b, changed }: { b: Base; changed: (b: Base) => void }) {
           </>
         }
       />
+      <h2 class="item-name">
+        <bdi>{name}</bdi>
+      </h2>
       <p class="dim">
         <a href={href("knowledge")}>All knowledge bases</a> · searched by {b.embedding ? "words and meaning" : "words"}
         {b.description && (

@@ -71,7 +71,7 @@ function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void
   return (
     <>
       <Heading
-        text={name}
+        text="Browser skills"
         actions={
           <>
             <Copy text={k.id} label="Copy ID" />
@@ -94,6 +94,9 @@ function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void
           </>
         }
       />
+      <h2 class="item-name">
+        <bdi>{name}</bdi>
+      </h2>
       <p class="dim">
         <a href={href("skills")}>All browser skills</a> · <code>{k.slug}</code> · <Status of={k.enabled ? "enabled" : "paused"} /> <RiskMark of={k.policy.risk_level} />
         {k.description && (

@@ -30,7 +30,7 @@ export function Recorder({ id, of }: { id: string; of: string }) {
   if (!s)
     return (
       <>
-        <Heading text="Record a browser skill" />
+        <Heading text="Browser skills" />
         {error ? <ErrorState problem={error} retry={() => location.reload()} /> : <Loading what="Opening the page" />}
       </>
     );
@@ -60,7 +60,7 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
   return (
     <>
       <Heading
-        text="Record a browser skill"
+        text="Browser skills"
         actions={
           <>
             <button type="button" onClick={() => (s.steps.length > 0 && !lost ? setAsking({ what: "discard" }) : discard())}>
@@ -79,6 +79,7 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
           </>
         }
       />
+      <h2 class="item-name">Record a browser skill</h2>
       {!asking && <Failed act={gone} />}
       {lost && (
         <div role="alert" class="alert bad">
