@@ -1,11 +1,16 @@
 package tool
 
-import "agentsvc/schemas/agent"
+import (
+	"cmp"
+
+	"agentsvc/schemas/agent"
+)
 
 // WorkflowManifest is the manifest with which the tool nodes of a workflow are resolved: it
-// narrows nothing, so that grants and policies alone decide.
+// narrows no server and no skill, so that grants and policies alone decide. It has no builtin
+// tool: see NotForNodes.
 func WorkflowManifest(a *Access) *agent.Manifest {
-	m := &agent.Manifest{Tools: agent.Tools{Builtin: agent.Builtins}}
+	m := &agent.Manifest{}
 	for i := range a.Servers {
 		m.Tools.MCP = append(m.Tools.MCP, agent.MCPTools{Server: a.Servers[i].Slug})
 	}
@@ -13,6 +18,16 @@ func WorkflowManifest(a *Access) *agent.Manifest {
 		m.Tools.BrowserSkills = append(m.Tools.BrowserSkills, agent.BrowserSkillUse{Skill: a.Skills[i].Slug})
 	}
 	return m
+}
+
+// NotForNodes says why no tool node can call what has this name and is no tool of a server or a
+// skill; "" if that is not known. Only the manifest of an agent names the knowledge bases that
+// kb.search searches.
+func NotForNodes(name string) string {
+	if name == KBSearch || name == agent.BuiltinKBSearch {
+		return "a tool node cannot call kb.search: use an agent node"
+	}
+	return ""
 }
 
 // Missing returns a function that says why a workflow with this access may not call a tool,
@@ -29,10 +44,7 @@ func Missing(a *Access) func(name string) string {
 			if allows(s) {
 				return ""
 			}
-			return "no grant allows " + quote(name)
-		}
-		if allows(Spec{Source: Builtin, Name: name}) {
-			return ""
+			return cmp.Or(NotForNodes(name), "no grant allows "+quote(name))
 		}
 		for i := range a.Servers {
 			if s := (Spec{Source: MCP, Owner: a.Servers[i].Slug, Name: name}); s.freeName() != "" && allows(s) {
@@ -40,7 +52,7 @@ func Missing(a *Access) func(name string) string {
 			}
 		}
 		if qualified {
-			return r.owner(&s).refused
+			return cmp.Or(NotForNodes(name), r.owner(&s).refused)
 		}
 		return "no grant allows " + quote(name)
 	}

@@ -12,6 +12,7 @@ import (
 // open-parts.md, Workflows: a tool node uses the grants of the tenant and of its org nodes.
 func TestMissing(t *testing.T) {
 	ofAgent := Grant{Source: MCP, Server: ptr(serverID(1)), Pattern: "*", Effect: Allow, Agent: ptr(agentID(1))}
+	const noSearch = "a tool node cannot call kb.search: use an agent node"
 	for name, c := range map[string]struct {
 		grants []Grant
 		tool   string
@@ -30,8 +31,9 @@ func TestMissing(t *testing.T) {
 		"a grant of another server":           {[]Grant{{Server: ptr(serverID(2)), Pattern: "*", Effect: Allow}}, "shop.refund", `no grant allows "shop.refund"`},
 		"a server that does not exist":        {nil, "gone.refund", `there is no tool server "gone"`},
 		"which may be a bare name with a dot": {[]Grant{{Pattern: "gone.refund", Effect: Allow}}, "gone.refund", ""},
-		"a builtin tool":                      {[]Grant{{Source: Builtin, Pattern: "kb.search", Effect: Allow}}, "builtin:kb.search", ""},
-		"and by its bare name":                {[]Grant{{Source: Builtin, Pattern: "kb.search", Effect: Allow}}, "kb.search", ""},
+		"kb.search, which has no bases":       {[]Grant{{Source: Builtin, Pattern: "kb.search", Effect: Allow}}, "builtin:kb.search", noSearch},
+		"and by its bare name":                {[]Grant{{Source: Builtin, Pattern: "kb.search", Effect: Allow}}, "kb.search", noSearch},
+		"a tool of a server with this name":   {[]Grant{{Pattern: "kb.search", Effect: Allow}}, "kb.search", ""},
 		"a builtin tool that does not exist":  {[]Grant{{Source: Builtin, Pattern: "*", Effect: Allow}}, "builtin:x", `no grant allows "builtin:x"`},
 		"a handoff":                           {[]Grant{{Source: Builtin, Pattern: "*", Effect: Allow}}, "builtin:handoff", `no grant allows "builtin:handoff"`},
 		"a source without tools":              {nil, "a2a:x.y", `there are no tools of the source "a2a" yet`},

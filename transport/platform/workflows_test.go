@@ -267,7 +267,7 @@ func TestWarningsOfWorkflows(t *testing.T) {
 	check("a denied tool", []string{call("orders.secret")}, []string{`definition.nodes[0].tool: no grant allows "orders.secret"`})
 	check("a tool that nothing grants", []string{call("desk.open")}, []string{`definition.nodes[0].tool: no grant allows "desk.open"`})
 	check("an unknown server", []string{call("shop.open")}, none) // orders may have a tool of this name
-	check("a builtin tool", []string{call("builtin:kb.search")}, []string{`definition.nodes[0].tool: no grant allows "builtin:kb.search"`})
+	check("kb.search", []string{call("builtin:kb.search")}, []string{`definition.nodes[0].tool: a tool node cannot call kb.search: use an agent node`})
 	on(`"` + below + `"`)
 	check("a grant to a node above", []string{call("desk.open")}, none)
 	on("null")

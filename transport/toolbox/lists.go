@@ -63,7 +63,7 @@ type view struct {
 }
 
 // lookFor is look for a caller. For a tool node of a workflow it sets the manifest, which
-// narrows nothing.
+// narrows no server and no skill.
 func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string, names ...string) (*view, error) {
 	if t.Workflow == nil {
 		return b.look(ctx, t.Tenant, t.Agent, t.Manifest, only, names...)

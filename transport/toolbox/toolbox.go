@@ -178,6 +178,9 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 	}
 	o, ok := tool.Find(offers, call.Name)
 	if !ok {
+		if why := tool.NotForNodes(call.Name); why != "" && t.Workflow != nil {
+			return refuse(tool.ErrNotGranted, sentence(why)+" Nothing was run.")
+		}
 		return refuse(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s. Nothing was run.", clipName(call.Name), t.What()))
 	}
 	p.Tool, p.Schema = o.Qualified(), o.Schema
