@@ -2,9 +2,10 @@
 // looks like, and one click commits it (service.md, Browser skill approval modes and Browser skill
 // run outcomes).
 //
-// A run is the row browser_skill_runs/<id>, minted in the shard of the agent's run; its address is
-// skillrun/<tenant>/<id>. It begins with StartSkill, from a tool call of an agent's run or from a
-// dry run of a person. The phases and their events are the table of schemas/skill:
+// A run is the row browser_skill_runs/<id>, minted in the shard of the run that calls it, an agent's or
+// a workflow's; its address is skillrun/<tenant>/<id>. It begins with StartSkill, from a tool call of
+// such a run or from a dry run of a person. The phases and their events are the table of
+// schemas/skill:
 //
 //	preparing ── landed ──► waiting ── CommitSkill ──► repreparing ── ready ──► committing ──► committed
 //	    │                      │ (without a commit step: reading)                   │              │
@@ -19,11 +20,12 @@
 // activation that finds the row in committing or committed ends it with unknown_outcome.
 //
 // The approval is opened by the agent's run, together with those of the other gated calls of its
-// turn (decision 58). When all are decided, the call of the tool sends CommitSkill, and the run
-// reads the approval itself: status and digest must be those of the arguments. A refused approval
-// and the end of the agent's run set the timer look in their own commit, and the run reads what
-// happened. The check of skill and grants is made before a form is filled and again before the
-// receipt.
+// turn, or by the workflow's run (decision 58). When all are decided, the call of the tool sends
+// CommitSkill, and the run reads the approval itself: status and digest must be those of the
+// arguments. A refused approval and the end of the calling run set the timer look in their own
+// commit, and the run reads what happened. The check of skill and grants is made before a form is
+// filled and again before the receipt: the grants of the agent, or of the workflow whose run the row
+// of the calling run names.
 //
 // One key: a run holds its idempotency key while it is open, and for good once the receipt is
 // written. A unique index refuses a second one.

@@ -62,9 +62,9 @@ type Files interface {
 	Keep(ctx context.Context, t id.TenantID, r id.SkillRunID, step string, jpeg []byte) (key string, err error)
 }
 
-// Grants reports whether an agent may still call a tool of the skill.
+// Grants reports whether an agent or a workflow may still call a tool of the skill.
 type Grants interface {
-	SkillGranted(ctx context.Context, t id.TenantID, agent id.AgentID, of *store.Skill, op skill.Op) (bool, error)
+	SkillGranted(ctx context.Context, by tool.Caller, of *store.Skill, op skill.Op) (bool, error)
 }
 
 // Actors sends messages to actors (cluster.Node).
@@ -163,9 +163,13 @@ func shot(step string, again bool) string {
 // fit returns the skill, or why it may not run (any more).
 func (k *kind) fit(ctx context.Context, s *State) (row *store.Skill, unfit string, err error) {
 	granted := true
+	var by tool.Caller
 	err = retry(ctx, func() (err error) {
-		if row, err = k.cfg.Store.Skill(ctx, s.Tenant, s.Skill); err == nil && row != nil && s.Agent != nil && k.cfg.Grants != nil {
-			granted, err = k.cfg.Grants.SkillGranted(ctx, s.Tenant, *s.Agent, row, opOf(s.Plan.Mode))
+		if row, err = k.cfg.Store.Skill(ctx, s.Tenant, s.Skill); err != nil || row == nil || s.AgentRun == nil || k.cfg.Grants == nil {
+			return err
+		}
+		if by, err = k.caller(ctx, s); err == nil {
+			granted, err = k.cfg.Grants.SkillGranted(ctx, by, row, opOf(s.Plan.Mode))
 		}
 		return err
 	})
@@ -175,12 +179,25 @@ func (k *kind) fit(ctx context.Context, s *State) (row *store.Skill, unfit strin
 		unfit = "The skill was deleted. Nothing was committed."
 	case row.Revision != s.Taught:
 		unfit = "The skill was taught anew. Nothing was committed."
-	case s.Agent != nil && !row.Enabled: // a person may try a disabled skill
+	case s.AgentRun != nil && !row.Enabled: // a person may try a disabled skill
 		unfit = "The skill is disabled. Nothing was committed."
 	case !granted:
-		unfit = "The skill is not granted to this agent any more. Nothing was committed."
+		unfit = "The skill is not granted to this " + by.What() + " any more. Nothing was committed."
 	}
 	return row, unfit, err
+}
+
+// caller returns the agent or the workflow of the run that called the tool. The row of that run says
+// which workflow it is of.
+func (k *kind) caller(ctx context.Context, s *State) (tool.Caller, error) {
+	by := tool.Caller{Tenant: s.Tenant, Run: *s.AgentRun}
+	if s.Agent != nil {
+		by.Agent = *s.Agent
+		return by, nil
+	}
+	at, err := k.cfg.Store.Standing(ctx, s.Tenant, nil, s.AgentRun)
+	by.Workflow = at.Workflow
+	return by, err
 }
 
 func opOf(m skill.Mode) skill.Op {

@@ -264,6 +264,42 @@ func TestFiftyCommitsClickOnce(t *testing.T) {
 	}
 }
 
+// The tool node of a workflow runs a skill under the grants of the workflow, which its run names: the
+// row has no agent. A skill that is disabled or no longer granted to it is not filled, and commits
+// nothing.
+func TestARunOfAWorkflow(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	flows := func(amount int) *call {
+		c := w.calls(n, w.flowRun(), amount)
+		c.start.Agent = nil
+		return c
+	}
+	c := flows(7).prepared().approves()
+	c.becomes("succeeded, ended, held")
+	if got := w.text(`SELECT concat_ws(' ', s.agent_run_id = $2, s.agent_id, u.run_id = $2, u.agent_id) FROM browser_skill_runs s, usage_records u WHERE s.id = $1`, c.id(), c.run); got != "t t" {
+		t.Errorf("its row and its usage name %q", got)
+	}
+	unfit := func(c *call, why string) {
+		t.Helper()
+		c.becomes("failed, ended")
+		if got := w.text(`SELECT fault ->> 'message' FROM browser_skill_runs WHERE id = $1`, c.id()); got != why || len(s.clicked(c.id())) > 0 {
+			t.Errorf("%s, clicked %v; want %s", got, s.clicked(c.id()), why)
+		}
+	}
+	const revoked, disabled = "The skill is not granted to this workflow any more. Nothing was committed.", "The skill is disabled. Nothing was committed."
+	waits := flows(8).prepared()
+	w.revoked.Store(true)
+	unfit(waits.approves(), revoked)
+	unfit(flows(9).begins(), revoked)
+	w.revoked.Store(false)
+	waits = flows(8).prepared()
+	w.exec(`UPDATE browser_skills SET enabled = false WHERE id = $1`, w.of)
+	unfit(waits.approves(), disabled)
+	unfit(flows(9).begins(), disabled)
+}
+
 // The same values in the same run have one key: a second run is refused while the first is open,
 // and for good once the receipt is written. A run that committed nothing frees its key.
 func TestOneKey(t *testing.T) {

@@ -211,6 +211,8 @@ type world struct {
 	tenant id.TenantID
 	agent  id.AgentID
 	of     id.SkillID
+	// workflow is that of flowRun.
+	workflow id.WorkflowID
 
 	*desk
 }
@@ -287,8 +289,9 @@ func (w *world) Keep(_ context.Context, t id.TenantID, r id.SkillRunID, step str
 }
 
 // SkillGranted implements skillrun.Grants.
-func (w *world) SkillGranted(context.Context, id.TenantID, id.AgentID, *store.Skill, skill.Op) (bool, error) {
-	return !w.revoked.Load(), nil
+func (w *world) SkillGranted(_ context.Context, by tool.Caller, _ *store.Skill, _ skill.Op) (bool, error) {
+	known := by.Workflow == nil && !by.Agent.IsZero() || by.Workflow != nil && *by.Workflow == w.workflow && by.Agent.IsZero()
+	return known && !w.revoked.Load(), nil
 }
 
 // node starts a node with a writer of its own. Every node owns all shards: two activations of one
@@ -329,6 +332,19 @@ func (w *world) agentRun() id.RunID {
 	r := id.RunID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at, steps, seq)
 		VALUES ($1, $2, 'waiting_approval', $3, 1, '{"text":"x"}', 'user', $1, now(), 2, 5)`, w.tenant, r, w.agent)
+	w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, 1, 'tool', 't', 'waiting', 3, now())`, w.tenant, r)
+	return r
+}
+
+// flowRun makes a run of the workflow.
+func (w *world) flowRun() id.RunID {
+	w.t.Helper()
+	r := id.RunID{UUID: id.NewAnywhere()}
+	if w.workflow.IsZero() {
+		w.workflow = id.WorkflowID{UUID: id.NewAnywhere()}
+	}
+	w.exec(`INSERT INTO runs (tenant_id, id, status, workflow_id, input, origin_kind, origin_id, created_at, steps, seq)
+		VALUES ($1, $2, 'waiting_approval', $3, 'null', 'user', $1, now(), 2, 5)`, w.tenant, r, w.workflow)
 	w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, 1, 'tool', 't', 'waiting', 3, now())`, w.tenant, r)
 	return r
 }

@@ -83,11 +83,12 @@ func (s *SkillRuns) Skill(ctx context.Context, t id.TenantID, of id.SkillID) (*S
 	return row, err
 }
 
-// SkillStanding is how approval and agent's run of a run of a skill stand.
+// SkillStanding is how the approval of a run of a skill stands, and the run that called it.
 type SkillStanding struct {
 	Approval *lifecycle.ApprovalStatus // nil: it is not there
 	Digest   []byte                    // of the arguments to call
-	Ended    *bool                     // the agent's run; nil: it is not there
+	Ended    *bool                     // the run of the agent or workflow; nil: it is not there
+	Workflow *id.WorkflowID            // whose run that is; nil: an agent's
 }
 
 // Standing reads an approval and a run; nil ids are not there.

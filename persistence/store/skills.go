@@ -203,9 +203,9 @@ func (v View) SkillTools(ctx context.Context) ([]tool.Spec, error) {
 	return out, nil
 }
 
-// Granted reports whether the agent may call the operation as grants, org nodes and the skill say
-// now: enabled, offered by its policy, on the agent's org node or above it, granted and not
-// denied. Manifest and options of a turn are the caller's.
+// Granted reports whether the agent or workflow of this access may call the operation as grants, org
+// nodes and the skill say now: enabled, offered by its policy, on the caller's org node or above it,
+// granted and not denied. Manifest and options of a turn are the caller's.
 func (s *Skill) Granted(access *tool.Access, op skill.Op) bool {
 	if access == nil {
 		return false

@@ -20,8 +20,9 @@ type StartSkill struct {
 	Key    string          `json:"key"`
 	Values json.RawMessage `json:"values"` // by parameter
 	Reason string          `json:"reason,omitempty"`
-	// AgentRun is the run of the agent that called the tool, Agent the agent and Approval the id
-	// that the call's approval has or will have. All are nil for a dry run by a person.
+	// AgentRun is the run of the agent or workflow that called the tool, Agent the agent, nil for a
+	// workflow, and Approval the id that the call's approval has or will have. All are nil for a dry
+	// run by a person.
 	AgentRun *id.RunID      `json:"agent_run,omitempty"`
 	Agent    *id.AgentID    `json:"agent,omitempty"`
 	Approval *id.ApprovalID `json:"approval,omitempty"`
@@ -48,10 +49,10 @@ type CommitSkill struct {
 func (CommitSkill) Repeatable() {}
 
 // LookSkill tells a run of a browser skill that its approval was refused, or that the run of its
-// agent has ended. The run reads which.
+// agent or workflow has ended. The run reads which.
 type LookSkill struct{}
 
-// WithdrawSkill tells a run of a browser skill that the agent may not run the skill any more.
+// WithdrawSkill tells a run of a browser skill that its caller may not run the skill any more.
 // Replies SkillStands.
 type WithdrawSkill struct {
 	Why string `json:"why"` // for people

@@ -21,8 +21,8 @@ import (
 
 // Calls of browser skills. A call makes a run of its own (actors/skillrun), whose id is part of the
 // plan: a call that is carried out again after a crash finds its run. The run drives the browser;
-// the call only waits for it. If the call ends before, the run of the agent tells the run of the
-// skill so.
+// the call only waits for it. If the call ends before, the run of the agent or workflow tells the
+// run of the skill so.
 //
 //	not gated:   Call ── StartSkill ── waits ──► outcome
 //	gated:       Preview ── StartSkill ── waits ──► prepared ┄ people decide ┄► Call ── CommitSkill ── waits ──► outcome
@@ -132,7 +132,7 @@ func withoutReason(args json.RawMessage) json.RawMessage {
 	return bytes.TrimSuffix(args, []byte("}"))
 }
 
-// Preview implements run.Tools.
+// Preview implements run.Tools and workflow.Tools.
 func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Planned) *tool.Outcome {
 	run, duplicate, failed := b.startSkill(ctx, t, p)
 	if failed != nil {
@@ -250,7 +250,10 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 	start := msg.StartSkill{
 		Run: run, Skill: s.ID, Slug: s.Slug, Taught: s.Revision, Plan: skill.PlanOf(m, s.Definition, s.Policy, p.Terms != nil),
 		Key: skill.Key(t.Tenant, t.Run, s.Slug, skill.Op(o.Name), bound.Values), Values: bound.Values.JSON(), Reason: bound.Reason,
-		AgentRun: &t.Run, Agent: &t.Agent, By: msg.By{Actor: "system"},
+		AgentRun: &t.Run, By: msg.By{Actor: "system"},
+	}
+	if t.Workflow == nil {
+		start.Agent = &t.Agent
 	}
 	if p.Skill.Previews {
 		start.Approval = p.Approval
@@ -293,7 +296,7 @@ func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned
 		if err == nil && row != nil && row.FinishedAt != nil || row != nil && row.Status != skill.Prepared {
 			return nil // it was begun before the grant went: what became of it counts
 		}
-		_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The skill is not granted to this agent any more. Nothing was committed."})
+		_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The skill is not granted to this " + t.What() + " any more. Nothing was committed."})
 		return notGranted(&t, p.Tool)
 	}
 	_, err = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.CommitSkill{Approval: *p.Approval, Args: p.Args})
@@ -301,8 +304,8 @@ func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, problem.NotFound("")):
-		return skillGone()
+	case errors.Is(err, problem.NotFound("")): // also of an approval that an earlier build asked for
+		return failed(tool.ErrToolFailed, "The form was never filled, or the browser skill was deleted since. Nothing was committed.")
 	case errors.As(err, &refused) && refused.Code == problem.CodeInvalidArgs:
 		_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The arguments are not those that were approved. Nothing was committed."})
 		return failed(tool.ErrInvalidArgs, refused.Detail+" Nothing was run.")
@@ -389,11 +392,16 @@ func (b *Toolbox) awaitRow(ctx context.Context, t id.TenantID, r id.SkillRunID, 
 	}
 }
 
-// SkillGranted implements skillrun.Grants: it reports whether the agent may call an operation of a
-// skill now, as grants, org nodes and the skill's policy say. What the manifest names is fixed
-// with the agent's run.
-func (b *Toolbox) SkillGranted(ctx context.Context, t id.TenantID, agent id.AgentID, of *store.Skill, op skill.Op) (bool, error) {
-	access, err := b.Tables.View(t).Access(ctx, agent)
+// SkillGranted implements skillrun.Grants: it reports whether the agent or the workflow may call an
+// operation of a skill now, as grants, org nodes and the skill's policy say. What an agent's manifest
+// names is fixed with its run.
+func (b *Toolbox) SkillGranted(ctx context.Context, by tool.Caller, of *store.Skill, op skill.Op) (bool, error) {
+	read := b.Tables.View(by.Tenant)
+	if by.Workflow != nil {
+		access, err := read.WorkflowAccess(ctx, *by.Workflow)
+		return of.Granted(access, op), err
+	}
+	access, err := read.Access(ctx, by.Agent)
 	return of.Granted(access, op), err
 }
 

@@ -11,11 +11,13 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/agent"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/skill"
+	"agentsvc/schemas/tool"
 )
 
 // skillRows is what the table of runs says, and whom the calls ask.
@@ -25,6 +27,7 @@ type skillRows struct {
 	row    *store.SkillRun
 	err    error
 	asked  []any
+	refuse error // what is asked
 }
 
 func (r *skillRows) Run(context.Context, id.TenantID, id.SkillRunID) (*store.SkillRun, error) {
@@ -47,7 +50,7 @@ func (r *skillRows) ask(_ context.Context, _ id.TenantID, _ id.SkillRunID, m any
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, m)
-	return msg.SkillStands{}, nil
+	return msg.SkillStands{}, r.refuse
 }
 
 func ended(status skill.Status, code skill.Code) *store.SkillRun {
@@ -189,5 +192,96 @@ func TestCallsOfASkill(t *testing.T) {
 	rows.row.Fault, rows.asked = []byte(`{"code":"step_failed","step_id":"send","message":"The page did not allow this."}`), nil
 	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillRunFailed, "")) {
 		t.Errorf("a dry run whose step fails, on a node that has lost its browser since: %v", err)
+	}
+}
+
+// A tool node of a workflow calls the skills that are granted to its org nodes: the run that it begins
+// has no agent, and the grants of the workflow count for it. kb.search is refused with the reason.
+func TestCallsOfASkillByAWorkflow(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	book := w.skill("book", "at_commit_point", "run", "dry_run")
+	node, of := id.NodeID{UUID: id.NewAnywhere()}, id.WorkflowID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO org_nodes (tenant_id, id, name) VALUES ($1, $2, 'n')`, w.caller.Tenant, node)
+	w.exec(`INSERT INTO workflows (tenant_id, id, slug, name, node_id, latest_version) VALUES ($1, $2, 'w', 'W', $3, 1)`, w.caller.Tenant, of, node)
+	w.grant("*", "allow")
+	rows := &skillRows{row: ended(skill.Succeeded, "")}
+	w.box.Skills = &Skills{Rows: rows, Ask: rows.ask, Available: func() error { return nil }}
+	flow := tool.Caller{Tenant: w.caller.Tenant, Run: id.RunID{UUID: id.NewAnywhere()}, Workflow: &of}
+	plan := func(name, args string) tool.Planned {
+		t.Helper()
+		plan, err := w.box.Plan(t.Context(), flow, 0, []model.Call{model.NewCall("k", name, args)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan[0]
+	}
+	row, err := w.box.Tables.View(flow.Tenant).SkillOf(t.Context(), book)
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := func(by tool.Caller, want bool) {
+		t.Helper()
+		if got, err := w.box.SkillGranted(t.Context(), by, row, skill.OpRun); err != nil || got != want {
+			t.Errorf("granted to the %s: %t, %v", by.What(), got, err)
+		}
+	}
+	if p := plan("browser_skill:book.dry_run", `{"n":7}`); p.Refused == nil || !strings.Contains(p.Refused.Content, "not granted to this workflow") {
+		t.Errorf("a grant to an agent is none to a workflow: %+v", p)
+	}
+	granted(flow, false)
+	granted(w.caller, true)
+	err = w.box.Tables.Change(t.Context(), store.By{Tenant: flow.Tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		_, err := tx.GrantSkill(ctx, book, &api.SkillGrantCreate{NodeID: &node, Ops: []api.SkillGrantOp{"run", "dry_run"}})
+		return nil, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted(flow, true)
+	elsewhere := id.WorkflowID{UUID: id.NewAnywhere()}
+	granted(tool.Caller{Tenant: flow.Tenant, Workflow: &elsewhere}, false)
+	begun := func() msg.StartSkill {
+		t.Helper()
+		if len(rows.asked) != 1 {
+			t.Fatalf("asked %+v", rows.asked)
+		}
+		start, _ := rows.asked[0].(msg.StartSkill)
+		rows.asked = nil
+		if start.Agent != nil || start.AgentRun == nil || *start.AgentRun != flow.Run {
+			t.Errorf("begun as %+v", start)
+		}
+		return start
+	}
+	dry := plan("browser_skill:book.dry_run", `{"n":7}`)
+	if out := w.box.Call(t.Context(), flow, 0, dry); out.IsError {
+		t.Errorf("a dry run: %s", out.Content)
+	}
+	begun()
+	run := plan("browser_skill:book.run", `{"n":7,"reason":"asked"}`)
+	if run.Skill == nil || !run.Skill.Previews || run.Approval == nil || run.Node == nil || *run.Node != node {
+		t.Fatalf("%+v", run)
+	}
+	rows.row = &store.SkillRun{Status: skill.Prepared}
+	if out := w.box.Preview(t.Context(), flow, 0, run); out != nil {
+		t.Errorf("a preview: %s", out.Content)
+	}
+	if start := begun(); start.Approval == nil || *start.Approval != *run.Approval || start.Run != run.Skill.Run {
+		t.Errorf("begun as %+v", start)
+	}
+	rows.refuse = problem.NotFound("")
+	if out := w.box.Call(t.Context(), flow, 0, run); !out.IsError || !strings.Contains(out.Content, "The form was never filled") {
+		t.Errorf("an approval of a run that never began: %s", out.Content)
+	}
+	rows.refuse, rows.asked = nil, nil
+	w.exec(`DELETE FROM tool_grants WHERE node_id = $1`, node)
+	if out := w.box.Call(t.Context(), flow, 0, run); !strings.Contains(out.Content, "not granted to this workflow any more") || len(rows.asked) != 1 || !strings.Contains(rows.asked[0].(msg.WithdrawSkill).Why, "this workflow") {
+		t.Errorf("without the grant: %s, asked %+v", out.Content, rows.asked)
+	}
+	for _, name := range []string{"kb.search", "builtin:kb.search"} {
+		if p := plan(name, `{"query":"x"}`); p.Refused == nil || !strings.Contains(p.Refused.Content, "A tool node cannot call kb.search: use an agent node. Nothing was run.") {
+			t.Errorf("%s: %+v", name, p)
+		}
 	}
 }

@@ -19,4 +19,5 @@ SELECT id FROM browser_skill_runs WHERE tenant_id = $1 AND key = $2 AND held
 -- name: skillrun_standing
 SELECT (SELECT a.status FROM approvals a WHERE a.tenant_id = $1 AND a.id = $2) AS approval,
        (SELECT a.digest FROM approvals a WHERE a.tenant_id = $1 AND a.id = $2) AS digest,
-       (SELECT r.finished_at IS NOT NULL FROM runs r WHERE r.tenant_id = $1 AND r.id = $3) AS ended
+       (SELECT r.finished_at IS NOT NULL FROM runs r WHERE r.tenant_id = $1 AND r.id = $3) AS ended,
+       (SELECT r.workflow_id FROM runs r WHERE r.tenant_id = $1 AND r.id = $3) AS workflow
