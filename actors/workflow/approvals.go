@@ -57,7 +57,10 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	var args json.RawMessage
 	if call := f.Step.Call; call != nil {
 		t, args = call.Plan.Terms, call.Plan.Args
-		row.Args, row.Schema, row.Node = call.Plan.Shown, call.Plan.Schema, call.Plan.Node
+		row.Args, row.Schema, row.Node, row.SkillRun = call.Plan.Shown, call.Plan.Schema, call.Plan.Node, call.decidesOn()
+		if call.Plan.Skill != nil {
+			row.Reasoning = call.Plan.Skill.Reason
+		}
 	} else {
 		input := s.Input
 		if len(input) == 0 {

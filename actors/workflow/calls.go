@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
 )
 
@@ -14,17 +16,24 @@ import (
 //
 //	started ─ planned ─► called ── ToolAnswered ──► walked: the node ends
 //	             │ └─ gated ──► pending ┄ approved, edited ┄► called
+//	             │       └─ of a browser skill ── Previewed ──► pending, as above
+//	             │                                    └─ it did not land ──► the run fails, as below
 //	             └─ refused ──► the run fails with TOOL_FAILED
 //
 // A call that is all that the run does next is planned by the walk that starts its node, and one
 // commit starts and calls it. The commit that calls is the receipt: it comes before anything is
 // sent. A call whose answer was lost is sent again under its key if it is repeatable; else the
 // run fails.
+//
+// The form of a gated browser skill is filled before people are asked: the plan, which names the run
+// of the skill, is committed, then the preview is owed, in each activation until the approval opens.
 
 // Call is the planned call of a step. It is immutable.
 type Call struct {
 	Plan   tool.Planned
 	Called bool // its receipt is committed
+	// Previewed says that what comes before the approval has ended. It belongs to the activation.
+	Previewed bool
 	// Answer is the outcome of a call that was answered on a node that the run was leaving.
 	Answer *tool.Outcome
 }
@@ -41,6 +50,14 @@ type (
 		Idx     int
 		Outcome tool.Outcome
 	}
+	// Previewed is the end of what comes before the approval of a step's call. A nil Outcome
+	// opens the approval, any other one is that of the call.
+	Previewed struct {
+		Idx     int
+		Outcome *tool.Outcome
+	}
+	// CallPrepares is a gated call whose form is filled before its approval opens.
+	CallPrepares struct{ Step *Step }
 	// CallGated is a call that waits for an approval.
 	CallGated struct{ Step *Step }
 	// StepCalled is the receipt of a call. Its mark is tool.called.
@@ -50,6 +67,9 @@ type (
 		// Began says that the step starts in the same decision.
 		Began bool
 	}
+	// SkillsLeft are the runs of browser skills that calls of an ended run have made. Each of them
+	// reads what became of the run.
+	SkillsLeft struct{ Runs []id.SkillRunID }
 	// CallAnswered is a call whose answer is kept for the run's next node.
 	CallAnswered struct{ Step *Step }
 	// CallEnded is the end of a call. Its mark is tool.result.
@@ -85,14 +105,80 @@ func (c *change) planned(m Planned) bool {
 		gated := *o
 		gated.Call = &Call{Plan: p}
 		c.set(o, &gated)
-		c.fact(CallGated{&gated})
-		c.fact(NodePaused{Step: &gated, Seq: c.seq()})
-		c.ask(&gated, *p.Approval, p.Terms)
-		c.wait()
+		if gated.previews() {
+			c.fact(CallPrepares{&gated})
+		} else {
+			c.gate(&gated)
+		}
 	default:
 		c.call(o, p)
 	}
 	return true
+}
+
+// gate opens the approval of a call, and waits.
+func (c *change) gate(o *Step) {
+	p := &o.Call.Plan
+	c.fact(CallGated{o})
+	c.fact(NodePaused{Step: o, Seq: c.seq()})
+	c.ask(o, *p.Approval, p.Terms)
+	c.wait()
+}
+
+// previews reports whether something comes before the approval of the step's call, and has not
+// ended.
+func (s *Step) previews() bool {
+	k := s.Call
+	return k != nil && !k.Called && !k.Previewed && s.Approval == nil && k.Plan.Terms != nil && k.decidesOn() != nil
+}
+
+// decidesOn returns the run of a browser skill on which the approval of the call decides, nil if
+// there is none.
+func (k *Call) decidesOn() *id.SkillRunID {
+	if s := k.Plan.Skill; s != nil && s.Previews {
+		return &s.Run
+	}
+	return nil
+}
+
+// previewed ends what comes before an approval: the approval opens, or the call has ended.
+func (c *change) previewed(m Previewed) bool {
+	o := c.s.at(m.Idx)
+	if c.s.Status.Terminal() || o == nil || !o.previews() {
+		return false
+	}
+	next, call := *o, *o.Call
+	next.Call = &call
+	switch out := m.Outcome; {
+	case out == nil:
+		call.Previewed = true
+		c.set(o, &next)
+		c.gate(&next)
+	case out.IsError:
+		c.toolFailed(o, *out)
+	default: // an earlier call of the run had the same values: its result is that of this one
+		call.Called, call.Answer = true, out
+		c.set(o, &next)
+		c.fact(StepCalled{Step: &next, Seq: c.seq()})
+		if !c.leaving {
+			c.answer(ToolAnswered{m.Idx, *out})
+		}
+	}
+	return true
+}
+
+// leaveSkills tells the runs of browser skills that calls of open steps have made that the run has
+// ended.
+func (c *change) leaveSkills(open []*Step) {
+	var runs []id.SkillRunID
+	for _, o := range open {
+		if o.Call != nil && o.Call.Plan.Skill != nil {
+			runs = append(runs, o.Call.Plan.Skill.Run)
+		}
+	}
+	if len(runs) > 0 {
+		c.fact(SkillsLeft{runs})
+	}
 }
 
 // call commits the receipt of a call. The row of a step that starts in the same commit is written
@@ -192,7 +278,7 @@ func codeOf(out tool.Outcome) string {
 	var said struct {
 		Error string `json:"error"`
 	}
-	if json.Unmarshal([]byte(out.Content), &said) != nil || !errorCode.MatchString(said.Error) {
+	if json.Unmarshal([]byte(out.Content), &said) != nil || !errorCode.MatchString(said.Error) && !slices.Contains(skill.Codes, skill.Code(said.Error)) {
 		return ""
 	}
 	return " (" + said.Error + ")"

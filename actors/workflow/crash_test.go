@@ -27,11 +27,12 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 		{"id": "p", "type": "gate", "title": "{{nodes.e.json.n}}"},
 		{"id": "t", "type": "tool", "tool": "shop.again", "args": {"n": "{{nodes.e.json.n}}"}},
 		{"id": "q", "type": "human_task", "title": "?"},
+		{"id": "k", "type": "tool", "tool": "skill.fills", "args": {"n": "{{nodes.e.json.n}}"}},
 		{"id": "x", "type": "set", "values": {"never": 1}},
 		{"id": "h", "type": "agent", "agent_id": "AGENT", "input": "/say {{nodes.g.text}} again"},
 		{"id": "z", "type": "set", "values": {"all": "{{nodes.h.text}} {{nodes.e.json.n}} {{nodes.q.text}}"}}],
 		"edges": [{"from": "a", "to": "d"}, {"from": "a", "to": "e"}, {"from": "a", "to": "g"}, {"from": "e", "to": "c"}, {"from": "c", "to": "x", "when": "8"},
-			{"from": "g", "to": "h"}, {"from": "d", "to": "z"}, {"from": "c", "to": "p", "when": "7"}, {"from": "a", "to": "q"}, {"from": "p", "to": "t"}, {"from": "t", "to": "z"}, {"from": "q", "to": "z"}, {"from": "h", "to": "z"}, {"from": "x", "to": "z"}]}`
+			{"from": "g", "to": "h"}, {"from": "d", "to": "z"}, {"from": "c", "to": "p", "when": "7"}, {"from": "a", "to": "q"}, {"from": "p", "to": "t"}, {"from": "t", "to": "z"}, {"from": "e", "to": "k"}, {"from": "k", "to": "z"}, {"from": "q", "to": "z"}, {"from": "h", "to": "z"}, {"from": "x", "to": "z"}]}`
 	w := newWorld(t)
 	kills := 0
 	for at := 1; ; at++ {
@@ -42,7 +43,7 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 			r, start := w.started(strings.ReplaceAll(definition, "AGENT", w.agent.String()), `{"who": "`+who+`"}`, ``)
 			w.order(r, start)
 			w.order(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, Name: "go", ID: "1", Payload: json.RawMessage(`{"n": 7}`)})
-			for node, action := range map[string]lifecycle.Action{"p": lifecycle.ActionApprove, "q": lifecycle.ActionRespond} {
+			for node, action := range map[string]lifecycle.Action{"p": lifecycle.ActionApprove, "q": lifecycle.ActionRespond, "k": lifecycle.ActionApprove} {
 				w.insist(r, node, action)
 			}
 			w.eventually("it ends or is killed", func() bool {
@@ -64,8 +65,13 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 			if got := w.text(`SELECT count(*) FROM runs WHERE parent_run_id = $1`, r); got != "2" {
 				t.Errorf("%s: %s children", who, got)
 			}
-			if n := w.calls("shop.again", r); len(n) != 1 {
-				t.Errorf("%s: calls %v", who, n)
+			for _, name := range []string{"shop.again", "skill.fills", "preview"} {
+				if n := w.calls(name, r); len(n) != 1 {
+					t.Errorf("%s: calls %v of %s", who, n, name)
+				}
+			}
+			if got := w.text(`SELECT count(*) = 1 AND bool_and(schema IS NOT NULL) FROM approvals WHERE run_id = $1 AND browser_skill_run_id IS NOT NULL`, r); got != "true" {
+				t.Errorf("%s: the approval of the skill is not as it is", who)
 			}
 			if got := w.text(`SELECT string_agg(n, ' ') FROM (SELECT data ->> 'node_id' || (data ->> 'status') AS n FROM run_marks WHERE run_id = $1 GROUP BY 1 HAVING count(*) > 1) x`, r); got != "" {
 				t.Errorf("%s: more than once: %s", who, got)
@@ -80,7 +86,7 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 		}
 		kills++
 	}
-	if kills < 14 {
+	if kills < 18 {
 		t.Errorf("only %d commits were cut", kills)
 	}
 	t.Logf("%d commits were cut", kills)

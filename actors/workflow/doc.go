@@ -24,7 +24,8 @@
 // one letter per node and edge and the size, an activation restores the walk.
 //
 // What a run owes is a function of its committed state: a slot while it is queued, the version
-// of an agent whose child run has not begun, and the cancel of children that outlive the run.
+// of an agent whose child run has not begun, the plan, the preview and the answer of a call, and
+// the cancel of children that outlive the run.
 // The row says whether it owes anything, which is how the sweep finds it. A run that waits
 // for time, events or children owes nothing and is not in memory.
 //

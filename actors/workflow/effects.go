@@ -69,6 +69,10 @@ type Tools interface {
 	// Call carries out the planned call of step idx. It always answers; the answer is dropped
 	// only if ctx has ended.
 	Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome
+	// Preview does the part of a planned call of a browser skill that comes before its approval.
+	// It returns nil when the approval can open, else the outcome of the call. It may be called
+	// again after a crash. The answer is dropped only if ctx has ended.
+	Preview(ctx context.Context, t tool.Caller, idx int, p tool.Planned) *tool.Outcome
 }
 
 // Effects.
@@ -94,6 +98,11 @@ type (
 		Step *Step
 		Of   *State
 	}
+	// Preview does what comes before the approval of a step's call.
+	Preview struct {
+		Step *Step
+		Of   *State
+	}
 	// CallTool carries out the call of a step.
 	CallTool struct {
 		Step *Step
@@ -114,6 +123,9 @@ func (e FindAgent) Key() string { return "agent/" + strconv.Itoa(e.Idx) }
 
 // Key is stable over re-performance.
 func (e PlanCall) Key() string { return "plan/" + strconv.Itoa(e.Step.Idx) }
+
+// Key is stable over re-performance: a preview that is begun again finds its run.
+func (e Preview) Key() string { return "preview/" + strconv.Itoa(e.Step.Idx) }
 
 // Key is stable over re-performance: a call that is sent again has the same key.
 func (e CallTool) Key() string { return "tool/" + strconv.Itoa(e.Step.Idx) }
@@ -136,6 +148,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return k.findAgent(ctx, a.Address.Tenant, e)
 	case PlanCall:
 		return k.plan(ctx, e)
+	case Preview:
+		return k.preview(ctx, e)
 	case CallTool:
 		return k.call(ctx, e)
 	case CancelChild:
@@ -351,9 +365,23 @@ var (
 	pointAfterCall  = failpoint.Declare("workflow.tool_after_call")
 )
 
+var toolsGone = tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+
+// preview returns nil if the preview is no longer owed.
+func (k *kind) preview(ctx context.Context, e Preview) any {
+	out := &toolsGone
+	if k.cfg.Tools != nil {
+		out = k.cfg.Tools.Preview(ctx, e.Of.caller(), e.Step.Idx, e.Step.Call.Plan)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return Previewed{e.Step.Idx, out}
+}
+
 // call carries out the call of a step.
 func (k *kind) call(ctx context.Context, e CallTool) any {
-	out := tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+	out := toolsGone
 	failpoint.Hit(pointBeforeCall)
 	if k.cfg.Tools != nil {
 		out = k.cfg.Tools.Call(ctx, e.Of.caller(), e.Step.Idx, e.Step.Call.Plan)

@@ -104,11 +104,11 @@ func New(cfg Config) durable.Kind[State] {
 	}
 }
 
-// finishes reports whether a node waits for an effect before the run leaves it: for a call, and
-// for a walk of the end of one, whose answer is in no row yet.
+// finishes reports whether a node waits for an effect before the run leaves it: for a call, what
+// comes before its approval, and for a walk of the end of one, whose answer is in no row yet.
 func finishes(e durable.Effect) bool {
 	switch e := e.(type) {
-	case CallTool:
+	case CallTool, Preview:
 		return true
 	case Walk:
 		return slices.ContainsFunc(e.Queue, func(end End) bool { return end.Node != starts && e.Of.Plan.Node(end.Node).Type == flow.Tool })
@@ -236,7 +236,9 @@ func (k *kind) sealStep(s *State, o *Step) []byte {
 	if c := o.Call; c != nil {
 		v.Input = nil
 		v.Call = &sealedCall{Planned: c.Plan, Args: c.Plan.Args, Shown: c.Plan.Shown, Called: c.Called, Answer: c.Answer}
-		v.Call.Schema = nil // only an approval needs it, whose row has it
+		if !o.previews() {
+			v.Call.Schema = nil // only an approval needs it, whose row has it
+		}
 	}
 	return k.seal(s, o.Idx, v)
 }
@@ -478,6 +480,8 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		w.TimersDone = append(w.TimersDone, s.timer(msg.ChildTimer(f.Run)))
 	case Ended:
 		k.reportEnd(w, s, now)
+	case CallPrepares:
+		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
 	case CallGated:
 		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Status: lifecycle.StepWaiting, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
 	case StepCalled: // its frame is a mark: the name of the step is not that of the tool
@@ -493,6 +497,10 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
 	case Withdrawn:
 		k.withdraw(w, s, f, m, op, now)
+	case SkillsLeft:
+		for _, r := range f.Runs {
+			w.Timers = append(w.Timers, journal.Timer{TimerKey: journal.TimerKey{Kind: msg.KindSkillRun, Entity: r.UUID, Name: msg.TimerLook}, DueAt: now.Add(lookAfter)})
+		}
 	case Stopped:
 		if cancel, ok := m.(msg.CancelRun); ok {
 			w.Idempotency = idempotency(cancel.Idempotency, now)
@@ -507,6 +515,10 @@ func keepEvent(w *journal.Commit, m any, now time.Time) {
 		w.Idempotency = idempotency(event.Idempotency, now)
 	}
 }
+
+// lookAfter is how long after the end of a run the timers of its runs of browser skills are due.
+// The message after the commit is faster.
+const lookAfter = time.Second
 
 func (s *State) timer(name string) journal.TimerKey {
 	return journal.TimerKey{Kind: msg.KindWorkflow, Entity: s.ID.UUID, Name: name}
@@ -563,7 +575,8 @@ func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
 	w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), t, data, now))
 }
 
-// after publishes the facts, tells children to begin, and releases the slot of a run that has ended.
+// after publishes the facts, tells children to begin and runs of browser skills that their run has
+// ended, and releases the slot of a run that has ended.
 func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
 	next.count(d.Facts)
 	if next.Walks != prev.Walks || next.Status.Terminal() {
@@ -574,7 +587,12 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, next.Status.Terminal(), func() []*event.Frame { return next.frames(facts) })
 	}
 	for _, f := range d.Facts {
-		if f, ok := f.(ChildBegan); ok {
+		switch f := f.(type) {
+		case SkillsLeft:
+			for _, r := range f.Runs {
+				k.cfg.Actors.Tell(cluster.Address{Kind: msg.KindSkillRun, Tenant: a.Tenant, ID: r.UUID}, msg.LookSkill{})
+			}
+		case ChildBegan:
 			k.cfg.Actors.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: f.Run.UUID}, msg.Proceed{Accepted: &msg.Accepted{
 				Run: f.Run, AgentID: f.Agent, AgentVersion: f.Version, Input: f.Step.Input,
 				Origin: msg.Origin{Kind: lifecycle.OriginWorkflow, ID: next.ID.UUID}, EndUserID: next.EndUserID, CreatedAt: f.At, Parent: &next.ID, State: k.cfg.Ready,

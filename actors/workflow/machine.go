@@ -57,6 +57,8 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		changed = c.found(m)
 	case Planned:
 		changed = c.planned(m)
+	case Previewed:
+		changed = c.previewed(m)
 	case ToolAnswered:
 		changed = c.answer(m)
 	case msg.InjectEvent:
@@ -101,8 +103,8 @@ func order(m any) bool {
 	return false
 }
 
-// Owed returns what the run waits for by itself: a slot, a walk, the versions of agents, the
-// end of children that it cancels.
+// Owed returns what the run waits for by itself: a slot, a walk, the versions of agents, plans,
+// previews and answers of calls, the end of children that it cancels.
 func (mc Machine) Owed(s State) []durable.Effect {
 	var owed []durable.Effect
 	switch {
@@ -125,6 +127,8 @@ func (mc Machine) Owed(s State) []durable.Effect {
 				owed = append(owed, FindAgent{Idx: o.Idx, Agent: s.Plan.Node(o.Node).AgentID})
 			case t == flow.Tool && o.Call == nil:
 				owed = append(owed, PlanCall{Step: o, Of: &s})
+			case t == flow.Tool && o.previews():
+				owed = append(owed, Preview{Step: o, Of: &s})
 			case t == flow.Tool && o.Call.Called && o.Call.Answer == nil && !s.ends(o.Node):
 				owed = append(owed, CallTool{Step: o, Of: &s})
 			}
@@ -599,6 +603,7 @@ func (c *change) refused(m any) (bool, error) {
 // before its run did, and keeps what came back. Children that are open are noted, to be cancelled.
 func (c *change) end(status lifecycle.RunStatus) {
 	c.withdraw(c.s.Open)
+	c.leaveSkills(c.s.Open)
 	for _, o := range c.s.Open {
 		if e, ok := c.endOf(o); ok {
 			c.stepEnded(o, e, shown(&flow.Fact{Status: flow.Ended, Output: e.Output}), nil)

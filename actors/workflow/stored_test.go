@@ -115,6 +115,27 @@ var storedRuns = []struct {
 		output: `{"outputs":{"t":{"text":"{\"n\":1}","child_run_id":null,"json":{"n":1}},"z":{"text":"","child_run_id":null}},"variables":{"z":1}}`,
 	},
 	{
+		name: "filling", // its process ended while the form of a browser skill was filled, before people were asked
+		begin: func(w *world) {
+			w.mu.Lock()
+			w.silent = true
+			w.mu.Unlock()
+			r := w.begin(`{"nodes": [{"id": "k", "type": "tool", "tool": "skill.fills", "args": {"n": 1}}]}`, `null`, ``)
+			w.eventually("the form is filled", func() bool { return len(w.calls("preview", r)) == 1 })
+		},
+		goesOn: func(w *world, r id.RunID) {
+			a := w.approval(r, "k")
+			if got := w.text(`SELECT concat_ws(' ', schema, browser_skill_run_id IS NOT NULL) FROM approvals WHERE id = $1`, a); got != `{"type":"object"} t` {
+				w.t.Errorf("the approval has %s", got)
+			}
+			if err := w.decide(a, lifecycle.ActionApprove, "", ""); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+		output: `{"outputs":{"k":{"text":"{\"n\":1}","child_run_id":null,"json":{"n":1}}},"variables":{}}`,
+		calls:  "preview 0 1, skill.fills 0 1",
+	},
+	{
 		name: "all", // nodes of all types have ended or wait, one is skipped, and an event is early
 		begin: func(w *world) {
 			r := w.begin(`{"nodes": [

@@ -19,7 +19,8 @@ import (
 )
 
 // toolbox knows the tools shop.once, shop.again, which is repeatable, shop.asks, which waits for
-// an approval, and shop.fails.
+// an approval, and shop.fails; and browser skills whose form is filled before their approval opens:
+// skill.fills, skill.misses, whose form cannot be filled, and skill.repeats, whose result is known.
 type toolbox world
 
 func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error) {
@@ -35,11 +36,29 @@ func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []mode
 	case c.Name == "shop.asks":
 		approval := id.ApprovalID{UUID: id.New(t.Run.Shard())}
 		p.Approval, p.Terms = &approval, &tool.Terms{Risk: lifecycle.RiskHigh, Required: 1, Role: lifecycle.RoleMember, SLAMinutes: 60, OnTimeout: "reject", Policy: tool.PolicyRef{Name: "p", Kind: tool.KindPolicy}}
+	case strings.HasPrefix(c.Name, "skill."):
+		approval := id.ApprovalID{UUID: id.New(t.Run.Shard())}
+		p.Approval, p.Terms = &approval, &tool.Terms{Risk: lifecycle.RiskHigh, Required: 1, Role: lifecycle.RoleMember, SLAMinutes: 60, OnTimeout: "reject", Policy: tool.PolicyRef{Name: c.Name, Kind: tool.KindSkill}}
+		p.Skill, p.Repeat = &tool.SkillCall{Run: id.SkillRunID{UUID: id.New(t.Run.Shard())}, Previews: true, Reason: "the customer asked"}, true
 	case !strings.HasPrefix(c.Name, "shop."):
 		out := tool.FailedResult(tool.ErrNotGranted, "Nothing was run.")
 		p.Refused = &out
 	}
 	return []tool.Planned{p}, nil
+}
+
+// Preview counts as the calls do, and waits as long.
+func (b *toolbox) Preview(ctx context.Context, t tool.Caller, idx int, p tool.Planned) *tool.Outcome {
+	out := b.Call(ctx, t, idx, tool.Planned{Tool: "preview"})
+	switch p.Tool {
+	case "skill.misses":
+		out = tool.FailedResult("not_found", "No element was found.")
+	case "skill.repeats":
+		out = tool.Outcome{Content: `{"duplicate":true}`, Shown: json.RawMessage(`"masked"`)}
+	default:
+		return nil
+	}
+	return &out
 }
 
 func (b *toolbox) Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome {

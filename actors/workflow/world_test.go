@@ -160,7 +160,7 @@ func (w *world) host(n *cluster.Node, writer durable.Writer, workflows workflow.
 	}
 	durable.Register(n, writer, run.New(agents), durable.Config{Log: zerolog.Nop()})
 	durable.Register(n, writer, workflow.New(workflows), durable.Config{Log: zerolog.Nop()})
-	durable.Register(n, writer, approval.New(approval.Config{Store: store, Vault: w.vault, Tell: n, Hears: workflows.Hears, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
+	durable.Register(n, writer, approval.New(approval.Config{Store: store, Vault: w.vault, Tell: n, Hears: workflows.Hears, Skills: edits{}, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
 }
 
 // sweep starts the sweep of a node, and returns what stops it.

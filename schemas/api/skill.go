@@ -88,11 +88,11 @@ const (
 // SkillGrantOps lists every value.
 var SkillGrantOps = []SkillGrantOp{GrantRun, GrantDryRun, GrantAll}
 
-// SkillGrant allows an agent, or the agents of an org node, an operation of a skill.
+// SkillGrant allows an agent, or the agents and workflows of an org node, an operation of a skill.
 type SkillGrant struct {
 	ID        id.GrantID   `json:"id" doc:"The id, a version 7 UUID: that of the tool grant."`
 	AgentID   *id.AgentID  `json:"agent_id" doc:"The one agent that it is for."`
-	NodeID    *id.NodeID   `json:"node_id" doc:"The org node whose agents it is for, with those below."`
+	NodeID    *id.NodeID   `json:"node_id" doc:"The org node whose agents and workflows it is for, with those below."`
 	Op        SkillGrantOp `json:"op" doc:"*: both."`
 	CreatedAt time.Time    `json:"created_at" doc:"UTC."`
 }
