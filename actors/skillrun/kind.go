@@ -223,7 +223,11 @@ func (k *kind) rows(a cluster.Address, prev durable.Loaded[State], d durable.Dec
 			c.New = true
 			c.Rows = append(c.Rows, &insert{s, k.seal(s)})
 			if s.Plan.Mode == skill.DryRun {
-				c.Audit = append(c.Audit, k.audit(s, "browser_skill.dry_run", now))
+				a := k.audit(s, "browser_skill.dry_run", now)
+				if s.AgentRun == nil { // what a person does is done to the skill
+					a.TargetKind, a.TargetID = "browser_skill", s.Skill.UUID
+				}
+				c.Audit = append(c.Audit, a)
 			}
 			moved = true
 		case Moved, Claimed:
@@ -300,13 +304,14 @@ func (k *kind) seal(s *State) []byte {
 // audit returns a row of the audit log. It holds no value and nothing of a page.
 func (k *kind) audit(s *State, action string, now time.Time) journal.Audit {
 	detail := struct {
+		Run      id.SkillRunID  `json:"run_id"`
 		Skill    id.SkillID     `json:"browser_skill_id"`
 		Slug     string         `json:"slug"`
 		AgentRun *id.RunID      `json:"agent_run_id"`
 		Approval *id.ApprovalID `json:"approval_id,omitempty"`
 		Status   skill.Status   `json:"status"`
 		Code     skill.Code     `json:"code,omitempty"`
-	}{s.Skill, s.Slug, s.AgentRun, nil, s.Status, s.Code}
+	}{s.ID, s.Skill, s.Slug, s.AgentRun, nil, s.Status, s.Code}
 	if s.Plan.Mode == skill.Run {
 		detail.Approval = s.Approval
 	}

@@ -614,14 +614,15 @@ func TestADryRunOfAPersonIsAudited(t *testing.T) {
 	c.start.AgentRun, c.start.Agent, c.start.Approval, c.start.By = nil, nil, nil, msg.By{Actor: "user:ada", IP: "192.0.2.7"}
 	c.begins()
 	<-begun
-	const audited = `SELECT string_agg(action || ' ' || actor || ' ' || ip || ' ' || target_kind || ' ' || (detail ->> 'browser_skill_id') || ' ' || (detail ->> 'status'), ', ') FROM audit_log WHERE target_id = $1`
-	if got, want := w.text(audited, c.id()), "browser_skill.dry_run user:ada 192.0.2.7 browser_skill_run "+w.of.String()+" running"; got != want {
+	const audited = `SELECT string_agg(action || ' ' || actor || ' ' || ip || ' ' || target_kind || ' ' || (detail ->> 'run_id') || ' ' || (detail ->> 'status'), ', ') FROM audit_log WHERE target_id = $1`
+	want := "browser_skill.dry_run user:ada 192.0.2.7 browser_skill " + c.id().String() + " running"
+	if got := w.text(audited, w.of); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	close(goOn)
 	c.becomes("succeeded, ended")
-	if got := c.audited(); got != "dry_run" {
-		t.Errorf("audited %q", got)
+	if got := w.text(audited, w.of); got != want {
+		t.Errorf("%q at the end, want %q", got, want)
 	}
 }
 

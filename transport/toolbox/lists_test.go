@@ -34,12 +34,13 @@ type shops struct {
 	mu    sync.Mutex                 // guards the fields below
 	lists map[string]json.RawMessage // the tools by slug; a server without tools is down
 	asked []string                   // slugs, for each list that was asked for
+	met   map[string]bool            // slugs of the servers that had any request
 	began func()                     // is called when a list is asked for
 }
 
 func newShops(t *testing.T) *shops {
 	t.Helper()
-	w := &shops{searched: newSearched(t), lists: map[string]json.RawMessage{}}
+	w := &shops{searched: newSearched(t), lists: map[string]json.RawMessage{}, met: map[string]bool{}}
 	h := httptest.NewServer(http.HandlerFunc(w.serve))
 	t.Cleanup(h.Close)
 	w.url = h.URL
@@ -61,6 +62,7 @@ func (w *shops) serve(out http.ResponseWriter, r *http.Request) {
 	}
 	slug := strings.TrimPrefix(r.URL.Path, "/")
 	w.mu.Lock()
+	w.met[slug] = true
 	tools := w.lists[slug]
 	began := w.began
 	if asked.Method == "tools/list" || asked.Method == "initialize" && tools == nil {
@@ -165,29 +167,32 @@ func TestServersAreAskedAFewAtATime(t *testing.T) {
 	for i := range servers {
 		w.shop(fmt.Sprintf("s%02d", i), []string{"read"}, nil)
 	}
-	var mu sync.Mutex
+	var mu sync.Mutex // guards open and most
 	open, most := 0, 0
-	full := make(chan struct{}) // until as many are open as may be
+	full := make(chan int, 1) // how many servers were met when as many lists were open as may be
+	closed := make(chan struct{})
 	w.began = func() {
 		mu.Lock()
 		open++
 		most = max(most, open)
 		if open == listsAtOnce {
+			w.mu.Lock()
 			select {
-			case <-full:
+			case full <- len(w.met):
+				close(closed)
 			default:
-				close(full)
 			}
+			w.mu.Unlock()
 		}
 		mu.Unlock()
-		<-full
+		<-closed
 		mu.Lock()
 		open--
 		mu.Unlock()
 	}
 	offers, err := w.box.Offer(t.Context(), w.caller)
-	if err != nil || len(offers) != servers || most != listsAtOnce {
-		t.Errorf("%d tools, %d servers at a time, %v", len(offers), most, err)
+	if met := <-full; err != nil || len(offers) != servers || most != listsAtOnce || met != listsAtOnce {
+		t.Errorf("%d tools, %d servers at a time, %d met at first, %v", len(offers), most, met, err)
 	}
 }
 
