@@ -57,6 +57,16 @@ func (h *hand) take(ctx context.Context, at, url string) {
 // do sends a command and returns its result.
 func (h *hand) do(method string, params object) json.RawMessage {
 	h.t.Helper()
+	result, refused := h.try(method, params)
+	if refused != nil {
+		h.t.Fatal(method, string(refused))
+	}
+	return result
+}
+
+// try sends a command and returns its result, or what the browser says against it.
+func (h *hand) try(method string, params object) (result, refused json.RawMessage) {
+	h.t.Helper()
 	h.id++
 	if err := websocket.JSON.Send(h.page, object{"id": h.id, "method": method, "params": params}); err != nil {
 		h.t.Fatal(err)
@@ -70,20 +80,18 @@ func (h *hand) do(method string, params object) json.RawMessage {
 		if err := websocket.JSON.Receive(h.page, &got); err != nil {
 			h.t.Fatal(method, err)
 		}
-		if got.ID == h.id && got.Error != nil {
-			h.t.Fatal(method, string(got.Error))
-		}
 		if got.ID == h.id {
-			return got.Result
+			return got.Result, got.Error
 		}
 	}
 }
 
-// sees waits until an expression is true in the page.
+// sees waits until an expression is true in the page. A page that is left meanwhile has no answer.
 func (h *hand) sees(ctx context.Context, expression string) {
 	h.t.Helper()
 	eventually(h.t, ctx, expression, func() bool {
-		return strings.Contains(string(h.do("Runtime.evaluate", object{"expression": "!!(" + expression + ")"})), `"value":true`)
+		result, _ := h.try("Runtime.evaluate", object{"expression": "!!(" + expression + ")"})
+		return strings.Contains(string(result), `"value":true`)
 	})
 }
 
