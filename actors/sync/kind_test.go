@@ -931,7 +931,7 @@ func TestWhatAFailingAddressLedTo(t *testing.T) {
 			"no connection": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 		} {
 			s.Serve(path, func(rw http.ResponseWriter, _ *http.Request) { fails(rw) })
-			if row := w.sync(n, src); row.Status != lifecycle.SourceOK {
+			if row := w.sync(n, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), path) {
 				t.Errorf("%s, %s: %s %q", path, name, row.Status, said(row))
 			}
 			w.holds(src, want)

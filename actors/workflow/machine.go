@@ -375,7 +375,9 @@ func (c *change) stepEnded(o *Step, e End, shown json.RawMessage, v *kept) {
 		ended.Shown = e.Shown
 		c.fact(CallEnded{Step: o, OK: true, Shown: e.Shown, Seq: c.seq()})
 	}
-	ended.Seq = c.seq()
+	if c.s.typeOf(o) != "" { // its frame names the node
+		ended.Seq = c.seq()
+	}
 	c.fact(ended)
 }
 

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
+	"agentsvc/actors/durable"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/tool"
 )
 
 // The definitions that a node keeps are bounded in number and in size, and one that was dropped is
@@ -62,5 +66,25 @@ func TestTheKeptPlansAreBounded(t *testing.T) {
 	}
 	if len(p.kept) > maxPlans || size() != p.bytes {
 		t.Errorf("%d plans are kept", len(p.kept))
+	}
+}
+
+// A run whose definition cannot be read ends with an answer that a node kept when the run left it.
+// The node has no name any more, so no frame tells of its end.
+func TestAKeptAnswerOfARunWithoutADefinition(t *testing.T) {
+	answer := &tool.Outcome{Content: `{"refund": 7}`, Shown: json.RawMessage(`{"refund": 7}`)}
+	s := State{ID: id.RunID{UUID: id.NewAnywhere()}, Status: lifecycle.RunRunning, Steps: 1, Open: []*Step{{Idx: 0, Node: starts, Call: &Call{Called: true, Answer: answer}}}}
+	d, err := Machine{}.Decide(s, durable.Activated{}, time.Now())
+	if err != nil || d.Next.Status != lifecycle.RunFailed || d.Next.Error.Code != lifecycle.FailInternal {
+		t.Fatalf("%+v, %v", d.Next, err)
+	}
+	var frames []string
+	for _, f := range d.Facts {
+		if seq, kind, data := d.Next.mark(f); seq > 0 {
+			frames = append(frames, string(kind)+" "+string(data))
+		}
+	}
+	if got, want := strings.Join(frames, "; "), `tool.result {"idx":0,"ok":true,"output_preview":"{\"refund\": 7}"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

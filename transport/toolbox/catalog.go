@@ -32,8 +32,10 @@ func (b *Toolbox) catalog(ctx context.Context, t id.TenantID, from string, most 
 		if !bound.Cut && len(read) < n {
 			return true, nil
 		}
-		if !bound.Cut {
-			n = min(4*n, lastRead) // the lists so far were small
+		if bound.Cut { // the database reads all n to know which fit
+			n = firstRead
+		} else {
+			n = min(2*n, lastRead)
 		}
 		most -= api.MaxListBytes - bound.Bytes
 	}
@@ -43,7 +45,7 @@ func (b *Toolbox) catalog(ctx context.Context, t id.TenantID, from string, most 
 // How many lists one read of a catalog takes.
 const (
 	firstRead = 16
-	lastRead  = 400
+	lastRead  = 64
 )
 
 // All implements platform.Tools: the last known lists of the enabled servers, the enabled browser

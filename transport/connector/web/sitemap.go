@@ -24,8 +24,9 @@ const (
 )
 
 // sitemaps adds the pages of the site's sitemaps, as if its start page linked to them. A sitemap
-// that cannot be read is left out; if that may pass, the crawl does not show what is gone.
-func (c *crawl) sitemaps(ctx context.Context, start *url.URL) {
+// that cannot be read is left out; if that may pass, it is listed as an item with its fault: the crawl
+// does not show what is gone, and says why.
+func (c *crawl) sitemaps(ctx context.Context, start *url.URL) error {
 	origin := start.Scheme + "://" + start.Host
 	queue := append([]string{origin + "/sitemap.xml"}, c.rules[origin].sitemaps...)
 	seen := map[string]bool{}
@@ -43,7 +44,13 @@ func (c *crawl) sitemaps(ctx context.Context, start *url.URL) {
 		}
 		if err != nil {
 			f := new(source.Fault)
-			c.at.Partial = c.at.Partial || !errors.As(err, &f) || !f.Lasting
+			if !errors.As(err, &f) {
+				return err
+			}
+			if !f.Lasting {
+				at := normal(u).String()
+				c.unread = append(c.unread, source.Item{ID: at, Name: at, URI: at, Size: -1, Fault: f})
+			}
 			continue
 		}
 		pages, more := parseSitemap(text, maxQueue)
@@ -54,6 +61,7 @@ func (c *crawl) sitemaps(ctx context.Context, start *url.URL) {
 		}
 		queue = append(queue, more[:min(len(more), maxSitemaps)]...)
 	}
+	return ctx.Err()
 }
 
 // parseSitemap returns the addresses of pages and of further sitemaps, at most so many of each.

@@ -82,8 +82,6 @@ type position struct {
 	Hosts []string `json:"h"`           // host and port of the start pages
 	Docs  int      `json:"c"`           // documents listed
 	Other []string `json:"o,omitempty"` // listed under a canonical address that is not in Queue
-	// Partial: a sitemap could not be read for the moment, and its pages may be found nowhere else.
-	Partial bool `json:"i,omitempty"`
 }
 
 // crawl is a walk on its way.
@@ -96,8 +94,9 @@ type crawl struct {
 	rules  map[string]robots // by scheme and host
 	last   time.Time         // of the last request
 	each   func(context.Context, source.Page) error
-	saved  int // entries read at the last saved position
-	looked int // links compared with robots.txt
+	saved  int           // entries read at the last saved position
+	looked int           // links compared with robots.txt
+	unread []source.Item // sitemaps that could not be read in this step
 }
 
 // Walk implements source.Source.
@@ -128,7 +127,7 @@ func (s *site) Walk(ctx context.Context, from source.Position, each func(context
 			return err
 		}
 	}
-	return each(ctx, source.Page{Last: true, Full: !c.at.Partial})
+	return each(ctx, source.Page{Last: true, Full: true})
 }
 
 // add appends an address to the queue, if it is a new one and there is room.
@@ -173,8 +172,9 @@ func (c *crawl) step(ctx context.Context) error {
 	}
 	c.at.Read++
 	var p source.Page // without a document too: the walk is alive, and others may have their turn
+	p.Items, c.unread = c.unread, nil
 	if item != nil {
-		p.Items = []source.Item{*item}
+		p.Items = append(p.Items, *item)
 		if item.Fault == nil {
 			c.list(item.ID)
 		}
@@ -279,7 +279,9 @@ func (c *crawl) read(ctx context.Context, e entry) (*source.Item, error) {
 			c.consider(link, e.Depth+1)
 		}
 		if e.Depth == 0 && c.c.Pages > 1 {
-			c.sitemaps(ctx, u)
+			if err := c.sitemaps(ctx, u); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if p.canonical != nil {
