@@ -31,7 +31,10 @@ func resealCommand() *cobra.Command {
 
 Every sealed value is opened as a check; what opens under none of the keys is
 named, stays as it is, and makes the exit code 1. So svc reseal without a
-previous key tells whether everything opens without one.`,
+previous key tells whether everything opens without one.
+
+While a running server does not know the new key, nothing is resealed: it could
+not open the values, and work that it has accepted would fail.`,
 		Args: cobra.NoArgs,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd)
@@ -44,6 +47,9 @@ previous key tells whether everything opens without one.`,
 					return err
 				}
 				report, err := reseal.Run(ctx, pool, v, sealedColumns())
+				if report == nil {
+					return err
+				}
 				return errors.Join(printReport(cmd, report), err, verdictOf(report, err))
 			})
 		}),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,12 +64,43 @@ func (r *Report) Sum(of func(Count) int) (n int) {
 	return n
 }
 
+// ErrUnknown reports that running servers do not know the key under which values would be sealed.
+var ErrUnknown = errors.New("running servers do not know the current master key")
+
 // Run rewraps the values of all columns under the current key of v, through pool, which
 // must be of the role System. After an error the report has the results so far, and the next
-// Run continues.
+// Run continues. While a running server does not know that key, the error is ErrUnknown and no value
+// is read: the server could not open what Run rewraps, and work that it has accepted would fail.
 func Run(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) (*Report, error) {
+	if err := known(ctx, pool, v); err != nil {
+		return nil, err
+	}
 	r := &run{pool: pool, vault: v, columns: columns, limit: pageRows}
 	return r.passes(ctx)
+}
+
+func known(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) error {
+	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	rows, err := pool.Query(ctx, queries.Get("unknowing"), v.Names()[0])
+	if err != nil {
+		return fmt.Errorf("look at the keys of the running servers: %w", err)
+	}
+	servers, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ ID, Address string }])
+	if err != nil {
+		return fmt.Errorf("look at the keys of the running servers: %w", err)
+	}
+	var names []string
+	for _, s := range servers {
+		if s.Address == "" { // it serves the database alone
+			s.Address = s.ID
+		}
+		names = append(names, s.Address)
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("%w: restart with that key first: %s", ErrUnknown, strings.Join(names, ", "))
+	}
+	return nil
 }
 
 type run struct {

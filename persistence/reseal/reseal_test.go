@@ -45,7 +45,7 @@ var columns = []Column{
 }
 
 func TestQueriesParse(t *testing.T) {
-	all := map[string]string{}
+	all := map[string]string{"unknowing": queries.Get("unknowing")}
 	for _, c := range columns {
 		all["page of "+c.Table+"."+c.Name] = c.pageSQL()
 		all["swap of "+c.Table+"."+c.Name] = c.swapSQL()
@@ -245,6 +245,36 @@ func TestWithoutThePreviousKeyEverythingOpensAfterwards(t *testing.T) {
 	}
 	if alone := w.run(fresh); alone.PreviousNeeded || alone.Sum(values) != total || alone.Sum(unreadable) != 0 {
 		t.Errorf("without the previous key: %+v", alone)
+	}
+}
+
+// A server that runs with the old key alone could not open what reseal makes, so nothing is made.
+func TestAKeyThatARunningServerDoesNotKnowIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(w.tenant(), old)
+	total := len(w.rows)
+	join := func(kind func(testing.TB, pgtest.Execer) id.MemberID, address string, keys ...string) {
+		w.exec("UPDATE members SET address = $2, keys = coalesce($3::text[], '{}') WHERE id = $1", kind(t, w.pool), address, keys)
+	}
+	join(pgtest.Member, "new:1", rotated.Names()...)
+	join(pgtest.Member, "early:1")
+	join(pgtest.Dead, "dead:1", old.Names()...)
+	join(pgtest.Expired, "gone:1", old.Names()...)
+	join(pgtest.Member, "former:1", slices.Concat(old.Names(), fresh.Names())...) // it opens what is sealed under the new key
+	w.run(rotated)
+	if got := w.opens(fresh); got != total {
+		t.Fatalf("%d of %d are resealed among servers that know the key or do not run", got, total)
+	}
+
+	w.fill(w.tenant(), old)
+	join(pgtest.Member, "behind:1", old.Names()...)
+	report, err := Run(t.Context(), w.pool, rotated, columns)
+	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "behind:1") || strings.Contains(err.Error(), "former:1") || report != nil {
+		t.Errorf("beside a server with the old key: %+v, %v", report, err)
+	}
+	if got := w.opens(old); got != len(w.rows)-total {
+		t.Errorf("%d of %d new values are as they were", got, len(w.rows)-total)
 	}
 }
 

@@ -41,3 +41,9 @@ INSERT INTO canary (value) VALUES ($1) ON CONFLICT DO NOTHING
 
 -- name: canary_swap
 UPDATE canary SET value = $2 WHERE value = $1
+
+-- The living servers that do not know a key. One that published no keys is of a release that had none to publish.
+-- name: unknowing
+SELECT id::text, address FROM members
+WHERE dead_at IS NULL AND lease_until > clock_timestamp() AND cardinality(keys) > 0 AND NOT ($1 = ANY (keys))
+ORDER BY id
