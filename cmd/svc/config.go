@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"agentsvc/persistence/blob"
+	"agentsvc/persistence/vault"
 )
 
 // Config holds the settings of the environment and of the flags of `svc serve`
@@ -153,6 +153,9 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 		}
 		if f := fs.Lookup(s.flag()); f != nil && f.Changed {
 			v, from = f.Value.String(), "--"+s.flag()
+		}
+		if v == "" { // an empty flag is the default, whatever the environment says
+			v = s.value
 		}
 		if v == "" {
 			continue
@@ -339,8 +342,8 @@ func oneOf(to *string, values ...string) func(string) error {
 
 func hostPort(to *string) func(string) error {
 	return func(v string) error {
-		if _, _, err := net.SplitHostPort(v); err != nil {
-			return errors.New("must be host:port")
+		if _, port, err := net.SplitHostPort(v); err != nil || port == "" {
+			return errors.New("must be host:port, with port 0 for any free one")
 		}
 		*to = v
 		return nil
@@ -376,9 +379,8 @@ func baseURL(to *string) func(string) error {
 
 func key32(to *string) func(string) error {
 	return func(v string) error {
-		b, err := base64.StdEncoding.DecodeString(v)
-		if err != nil || len(b) != 32 {
-			return errors.New("must be 32 bytes in base64; make it with: openssl rand -base64 32")
+		if _, err := vault.ParseKey(v); err != nil {
+			return fmt.Errorf("%w; make it with: openssl rand -base64 32", err)
 		}
 		*to = v
 		return nil

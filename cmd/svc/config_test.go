@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,50 @@ func TestAnEmptyVariableIsAnUnsetOne(t *testing.T) {
 	}
 }
 
+// An empty flag is the default, as an unset variable is, and takes precedence over the environment.
+func TestAnEmptyFlagIsTheDefault(t *testing.T) {
+	want, err := loaded(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []string
+	for _, s := range (&Config{}).settings() {
+		args = append(args, "--"+s.flag()+"=")
+	}
+	env := map[string]string{"SVC_ADDR": "127.0.0.1:1", "SVC_METRICS_ADDR": "127.0.0.1:2", "SVC_DRAIN_TIMEOUT": "1s", "SVC_LOG_LEVEL": "error"}
+	got, err := loaded(t, env, args...)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v\n%+v, want\n%+v", err, got, want)
+	}
+}
+
+func TestAnAddressHasAPort(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:", ":", "127.0.0.1"} {
+		for _, name := range []string{"SVC_ADDR", "SVC_METRICS_ADDR"} {
+			if _, err := loaded(t, map[string]string{name: addr}); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s=%s: %v", name, addr, err)
+			}
+		}
+	}
+	for _, addr := range []string{"127.0.0.1:0", ":8080", "[::1]:8080"} {
+		if c, err := loaded(t, map[string]string{"SVC_ADDR": addr}); err != nil || c.Addr != addr {
+			t.Errorf("%s: %q, %v", addr, c.Addr, err)
+		}
+	}
+}
+
+// What the vault does not take as a key is wrong configuration, and is not met only when the vault is opened.
+func TestAKeyThatTheVaultDoesNotTakeIsAWrongValue(t *testing.T) {
+	zero, loose := strings.Repeat("A", 43)+"=", strings.Repeat("A", 42)+"B="
+	for _, name := range []string{"SVC_MASTER_KEY", "SVC_MASTER_KEY_PREVIOUS"} {
+		for _, key := range []string{zero, loose, "c2hvcnQ="} {
+			if _, err := loaded(t, map[string]string{name: key}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), key) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 func TestProductionNeedsAMasterKey(t *testing.T) {
 	if _, err := loaded(t, map[string]string{"SVC_ENV": "production"}); err == nil || !strings.Contains(err.Error(), "SVC_MASTER_KEY") {
 		t.Errorf("err = %v", err)
@@ -80,7 +125,7 @@ func TestProductionNeedsAMasterKey(t *testing.T) {
 
 func TestAClusterNodeNamesWhatItLacks(t *testing.T) {
 	whole := map[string]string{"SVC_CLUSTER_ADDR": "127.0.0.1:7000", "SVC_CLUSTER_SECRET": strings.Repeat("s", 32), "SVC_DATABASE_URL": "postgres://db/svc",
-		"SVC_REDIS_URL": "redis://:hunter2@127.0.0.1:6379/0", "SVC_MASTER_KEY": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
+		"SVC_REDIS_URL": "redis://:hunter2@127.0.0.1:6379/0", "SVC_MASTER_KEY": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="}
 	c, err := loaded(t, whole)
 	if err != nil || c.ClusterAddr != "127.0.0.1:7000" || c.RedisURL != whole["SVC_REDIS_URL"] {
 		t.Fatalf("%+v, %v", c, err)
@@ -146,7 +191,7 @@ func TestUnknownVariablesAreNamed(t *testing.T) {
 // Links and scripts carry the public address: in production it must be one that
 // clients can call.
 func TestThePublicAddress(t *testing.T) {
-	key := "SVC_MASTER_KEY=" + strings.Repeat("A", 43) + "="
+	key := "SVC_MASTER_KEY=" + strings.Repeat("AQEB", 10) + "AQE="
 	for name, row := range map[string]struct {
 		env  []string
 		want string // what the error names; empty: accepted

@@ -46,7 +46,7 @@ func TestExitCodes(t *testing.T) {
 		"serve, wrong address":            {nil, []string{"serve", "--addr", "nope"}, 2},
 		"serve, wrong duration":           {[]string{"SVC_SSE_HEARTBEAT=soon"}, []string{"serve"}, 2},
 		"serve, production without a key": {[]string{"SVC_ENV=production"}, []string{"serve"}, 2},
-		"dev in production":               {[]string{"SVC_ENV=production", "SVC_MASTER_KEY=" + strings.Repeat("A", 43) + "="}, []string{"dev"}, 2},
+		"dev in production":               {[]string{"SVC_ENV=production", "SVC_MASTER_KEY=" + masterKey(1)}, []string{"dev"}, 2},
 		"dev, one address for metrics":    {[]string{"SVC_METRICS_ADDR=127.0.0.1:1"}, []string{"dev", "--nodes", "2"}, 2},
 		"migrate, wrong configuration":    {[]string{"SVC_RATE_REFILL=x"}, []string{"migrate"}, 2},
 		"migrate, no such database":       {[]string{"SVC_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}, []string{"migrate"}, 1},
@@ -163,7 +163,7 @@ func TestManagementWithAndWithoutAServer(t *testing.T) {
 		if out, stderr, code := n.run(nil, "", "user", "login-link", "--tenant", tenant, "--email", "nobody@example.com"); code != 1 || out != "" || !strings.Contains(stderr, "NOT_FOUND") {
 			t.Errorf("%s: a link for an unknown user: code %d %s%s", when, code, out, stderr)
 		}
-		production := []string{"SVC_ENV=production", "SVC_MASTER_KEY=" + strings.Repeat("A", 43) + "="}
+		production := []string{"SVC_ENV=production", "SVC_MASTER_KEY=" + masterKey(1)}
 		if out, stderr, code := n.run(production, "", "user", "login-link", "--tenant", tenant, "--email", "o@example.com"); code != 1 || out != "" || !strings.Contains(stderr, "SVC_PUBLIC_URL") {
 			t.Errorf("%s: a link for an invalid address: code %d %s%s", when, code, out, stderr)
 		}
