@@ -670,6 +670,48 @@ func TestParseLocation(t *testing.T) {
 	}
 }
 
+// What is nested is found in either order, also through symbolic links and in places that do not exist yet.
+func TestNestedLocations(t *testing.T) {
+	top := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(top, "blobs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(top, "blobs"), filepath.Join(top, "link")); err != nil {
+		t.Fatal(err)
+	}
+	in := "file://" + top
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{in + "/blobs", in + "/blobs/new/er", true},
+		{in + "/blobs", in, true},
+		{in + "/blobs", in + "/link/new", true},
+		{in + "/blobs", in + "/blobs2", false},
+		{in + "/blobs", in + "/blobs", false},
+		{"s3://bucket", "s3://bucket/new", true},
+		{"s3://bucket/a/b", "s3://bucket/a?region=eu-1", true},
+		{"s3://bucket/a?endpoint=http://Host:1", "s3://bucket?endpoint=http://host:1", true},
+		{"s3://bucket/a", "s3://bucket/ab", false},
+		{"s3://bucket/a", "s3://bucket/a", false},
+		{"s3://bucket", "s3://other/a", false},
+		{"s3://bucket?endpoint=http://host:1", "s3://bucket/a?endpoint=http://host:2", false},
+		{"s3://bucket", in, false},
+	} {
+		var at [2]Location
+		for i, raw := range []string{c.a, c.b} {
+			l, err := ParseLocation(raw, Credentials{KeyID: "k", Secret: "s"})
+			if err != nil {
+				t.Fatal(raw, err)
+			}
+			at[i] = l
+		}
+		if at[0].Nested(at[1]) != c.want || at[1].Nested(at[0]) != c.want {
+			t.Errorf("%s and %s: want %v", c.a, c.b, c.want)
+		}
+	}
+}
+
 // Puts, walks and sweeps of several nodes at once: nothing is removed that is committed, or
 // about to be.
 func TestNothingOfABucketIsRemovedBeforeItsRowIsCommitted(t *testing.T) {

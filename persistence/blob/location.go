@@ -115,3 +115,30 @@ func (l Location) String() string {
 	}
 	return s
 }
+
+// Nested reports whether one of two different locations lies inside the other: a copy between them
+// would copy its own copies. Two addresses of one server are not recognized.
+func (l Location) Nested(other Location) bool {
+	var a, b string
+	switch {
+	case l.Dir != "" && other.Dir != "":
+		a, b = resolved(l.Dir)+"/", resolved(other.Dir)+"/"
+	case l.Dir == "" && other.Dir == "" && l.bucket == other.bucket && l.endpoint.Scheme == other.endpoint.Scheme && strings.EqualFold(l.endpoint.Host, other.endpoint.Host):
+		a, b = l.prefix, other.prefix
+	default:
+		return false
+	}
+	return a != b && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
+}
+
+// resolved follows the symbolic links of as much of a path as exists.
+func resolved(path string) string {
+	if p, err := filepath.EvalSymlinks(path); err == nil {
+		return p
+	}
+	above := filepath.Dir(path)
+	if above == path {
+		return path
+	}
+	return filepath.Join(resolved(above), filepath.Base(path))
+}
