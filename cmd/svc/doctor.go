@@ -86,6 +86,7 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 			return err
 		}
 		note("database", nil, fmt.Sprintf("%s, schema version %d, %s", where, migrate.Latest(), plural(len(tenants), "tenant")))
+		note("files that the database names", checkStored(ctx, c, pool), "the store is in use, or there are none")
 		keys, err := unlock(ctx, c, pool, false)
 		if errors.Is(err, fs.ErrNotExist) && c.MasterKey == "" {
 			note("master key", nil, "none yet: the first start makes one") // nothing is sealed: unlock would have refused otherwise

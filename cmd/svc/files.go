@@ -67,6 +67,45 @@ func openFiles(ctx context.Context, c *Config, at blob.Location, owner string) (
 	return blob.Open(ctx, at, filepath.Join(c.DataDir, "uploads"), owner)
 }
 
+// filesThere returns an error if the database names files and the store is empty and new: its directory is not
+// mounted, or SVC_FILES_URL or SVC_DATA_DIR names another place. A node that served from it would refuse the nodes
+// that have the files, and lose uploads when the right place comes back. blobs is nil if there is no directory.
+func filesThere(ctx context.Context, c *Config, blobs *blob.Store, pool *pg.Pool) error {
+	if blobs != nil {
+		if unused, err := blobs.Unused(ctx); err != nil || !unused {
+			return err
+		}
+	}
+	if named, err := store.NewFiles(pool).Named(ctx); err != nil || !named {
+		return err
+	}
+	return fmt.Errorf("the store of files is empty, and the database names files: %s: mount it, or set SVC_FILES_URL or SVC_DATA_DIR to where the files are; if they are lost for good, run svc files accept-loss", c.Files)
+}
+
+// checkStored is filesThere for a command that makes no directory.
+func checkStored(ctx context.Context, c *Config, pool *pg.Pool) error {
+	if at := c.Files.Dir; at != "" {
+		if _, err := os.Stat(at); errors.Is(err, os.ErrNotExist) {
+			return filesThere(ctx, c, nil, pool)
+		}
+	}
+	s, err := openFiles(ctx, c, c.Files, "doctor")
+	if err != nil {
+		return err
+	}
+	return errors.Join(filesThere(ctx, c, s, pool), s.Close())
+}
+
+// acceptLoss gives an empty store its name, so that nodes start with it.
+func acceptLoss(ctx context.Context, c *Config) error {
+	s, err := openFiles(ctx, c, c.Files, "accept-loss")
+	if err != nil {
+		return err
+	}
+	_, err = s.ID(ctx)
+	return errors.Join(err, s.Close())
+}
+
 // checkFiles names the store of files and checks that it can be written, read and listed. It does
 // not create a directory.
 func checkFiles(ctx context.Context, c *Config) (string, error) {
@@ -122,8 +161,30 @@ are damaged or a store failed, 2 if the command was wrong.`}
 		}
 		return cli.Does(func(cmd *cobra.Command, _ []string) error { return moveFiles(cmd, c, old, target, *verify) })(cmd, nil)
 	}
-	cmd.AddCommand(move)
+	cmd.AddCommand(move, acceptLossCommand())
 	return cmd
+}
+
+func acceptLossCommand() *cobra.Command {
+	return &cobra.Command{Use: "accept-loss", Short: "let servers start with an empty store, where the files of the database are lost", Args: cobra.NoArgs,
+		Long: `A server refuses an empty store of files while its database names files: usually
+the place is not mounted, or SVC_FILES_URL or SVC_DATA_DIR is wrong. This command
+marks the store of these settings as the right one. The rows of the lost files
+stay; their downloads fail.`,
+		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			if err := acceptLoss(cmd.Context(), c); err != nil {
+				return err
+			}
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"files": c.Files.String()})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "servers may start with %s\n", c.Files)
+			return err
+		})}
 }
 
 // moved is what svc files move prints.

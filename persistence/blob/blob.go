@@ -177,6 +177,24 @@ func (s *Store) ID(ctx context.Context) (string, error) {
 	return s.files.read(ctx, identity)
 }
 
+// Unused reports whether the store has neither a name nor a file: no process has served from it.
+func (s *Store) Unused(ctx context.Context) (bool, error) {
+	switch _, err := s.files.read(ctx, identity); {
+	case err == nil:
+		return false, nil
+	case !absent(err):
+		return false, fmt.Errorf("read the name of the store of files: %w", err)
+	}
+	used := errors.New("it has a file")
+	switch err := s.files.list(ctx, "", func([]info) error { return used }); {
+	case errors.Is(err, used):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("list files: %w", err)
+	}
+	return true, nil
+}
+
 // Close releases the store; no other call may follow.
 func (s *Store) Close() error { return s.files.close() }
 

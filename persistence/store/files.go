@@ -16,6 +16,7 @@ var (
 	fileOwnersSQL  = queries.Get("file_owners")
 	fileOrphansSQL = queries.Get("file_orphans")
 	fileSumsSQL    = queries.Get("file_sums")
+	fileNamedSQL   = queries.Get("file_named")
 )
 
 // What files are of: the first part of their keys.
@@ -101,6 +102,14 @@ func (f *Files) Orphans(ctx context.Context, keys []string) ([]string, error) {
 		}
 		return k.keys[at-1], nil
 	})
+}
+
+// Named reports whether the database names any file.
+func (f *Files) Named(ctx context.Context) (named bool, err error) {
+	if err := f.pool.QueryRow(ctx, fileNamedSQL).Scan(&named); err != nil {
+		return false, fmt.Errorf("look for rows of files: %w", err)
+	}
+	return named, nil
 }
 
 // Sums returns the SHA-256 of those keys whose rows have one: all but screenshots.

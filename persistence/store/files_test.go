@@ -11,9 +11,15 @@ import (
 func TestFilesWithoutARow(t *testing.T) {
 	pool := pgtest.New(t).System(t)
 	tenant, other, strange := pgtest.Tenant(t, pool), pgtest.Tenant(t, pool), id.TenantID{UUID: id.NewAnywhere()}
+	if named, err := NewFiles(pool).Named(t.Context()); err != nil || named {
+		t.Errorf("before: files are named: %v, %v", named, err)
+	}
 	a := id.AttachmentID{UUID: id.NewAnywhere()}
 	if _, err := pool.Exec(t.Context(), "INSERT INTO attachments (tenant_id, id, name, media_type, size_bytes, sha256, created_by) VALUES ($1, $2, 'x', 'x', 0, '', 'x')", tenant, a); err != nil {
 		t.Fatal(err)
+	}
+	if named, err := NewFiles(pool).Named(t.Context()); err != nil || !named {
+		t.Errorf("with an attachment: files are named: %v, %v", named, err)
 	}
 	skill, run := id.SkillID{UUID: id.NewAnywhere()}, id.SkillRunID{UUID: id.NewAnywhere()}
 	for _, sql := range []string{

@@ -697,6 +697,7 @@ func BenchmarkCacheGet(b *testing.B) {
 func TestQueriesNameTheirTenant(t *testing.T) {
 	pgtest.Tenants(t, queries, map[string]pgtest.Beyond{
 		"tenants":      {Why: "the operator's list of tenants", Scans: []string{"tenants"}},
+		"file_named":   {Why: "whether the store of files may be an empty one", Scans: []string{"attachments", "artifacts", "kb_documents"}},
 		"hook":         {Why: "a hook's URL names no tenant; its id is its own over all tenants", Scans: []string{"triggers"}},
 		"embed_access": {Why: "a browser's call names no tenant; a key's id is its own over all tenants", Scans: []string{"k"}},
 		"users_login":  {Why: "a login that names no tenant looks for the e-mail in all of them", Scans: []string{"users"}},

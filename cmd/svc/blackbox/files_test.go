@@ -376,6 +376,66 @@ func TestDevNodesWithABucket(t *testing.T) {
 	}
 }
 
+// A node with a database that names files does not start with an empty store: the place is not mounted, or another
+// one is set. With the files it starts, and without them when the operator says that they are lost.
+func TestAnEmptyStoreOfFilesIsRefused(t *testing.T) {
+	t.Parallel()
+	server := blobtest.New(t)
+	ctx := within(t, time.Minute)
+	n := newNode(t, "SVC_DATABASE_URL="+pgtest.New(t).URL)
+	n.start()
+	c := n.tenant("mounted")
+	n.kill()
+	blobs := filepath.Join(n.dataDir(), "blobs")
+	empty := "SVC_FILES_URL=file://" + filepath.Join(dataDir(t), "early")
+	n.start(empty) // the database names no file yet: any place will do
+	n.kill()
+	n.start()
+	c.Base = n.base
+	file := c.attach(t, ctx, "note.txt", []byte("kept"))
+	n.kill()
+
+	wrong := filepath.Join(dataDir(t), "wrong")
+	if err := os.Rename(blobs, blobs+".away"); err != nil {
+		t.Fatal(err)
+	}
+	const says = "the store of files is empty, and the database names files"
+	if out, _, code := n.run(nil, "", "doctor"); code != 1 || !strings.Contains(out, "BAD  files that the database names") || !strings.Contains(out, says) {
+		t.Errorf("doctor without the directory: %d %s", code, out)
+	}
+	if _, err := os.Stat(blobs); !os.IsNotExist(err) {
+		t.Errorf("doctor made the directory: %v", err)
+	}
+	n.refused(1, nil, says, blobs, "svc files accept-loss")
+	n.refused(1, nil, says) // the refused start has not made it a store
+	n.refused(1, []string{"SVC_FILES_URL=file://" + wrong}, says, wrong)
+	n.refused(1, inBucket(server.Addr), says, server.Addr)
+	if out, _, code := n.run(inBucket(server.Addr), "", "doctor"); code != 1 || !strings.Contains(out, "BAD  files that the database names") {
+		t.Errorf("doctor with an empty bucket: %d %s", code, out)
+	}
+
+	// The files without the mark, as a copy by other means leaves them.
+	if err := errors.Join(os.RemoveAll(blobs), os.Rename(blobs+".away", blobs), os.Remove(filepath.Join(blobs, ".id"))); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, code := n.run(nil, "", "doctor"); code != 0 {
+		t.Errorf("doctor with the files: %d %s", code, out)
+	}
+	n.start()
+	c.Base = n.base
+	c.holds(t, ctx, file, []byte("kept"))
+	n.kill()
+
+	lost := []string{"SVC_FILES_URL=file://" + wrong}
+	if out, stderr, code := n.run(lost, "", "files", "accept-loss"); code != 0 || !strings.Contains(out, wrong) {
+		t.Errorf("accept-loss: %d %s%s", code, out, stderr)
+	}
+	if out, _, code := n.run(lost, "", "doctor"); code != 0 {
+		t.Errorf("doctor after accept-loss: %d %s", code, out)
+	}
+	n.start(lost...)
+}
+
 // Files move from a directory to a bucket while the service runs, and back: attachments, documents, what runs made,
 // and screenshots.
 func TestFilesMove(t *testing.T) {

@@ -21,3 +21,7 @@ JOIN kb_documents d ON d.tenant_id = u.tenant_id AND d.file = u.id AND u.kind = 
 UNION ALL
 SELECT u.kind, f.tenant_id, f.id, f.sha256 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
 JOIN artifacts f ON f.tenant_id = u.tenant_id AND f.id = u.id AND u.kind = 'artifacts'
+
+-- Whether a row names a file. A screenshot that is missing is no loss of a person's.
+-- name: file_named
+SELECT EXISTS (SELECT FROM attachments) OR EXISTS (SELECT FROM artifacts) OR EXISTS (SELECT FROM kb_documents WHERE deleted_at IS NULL)
