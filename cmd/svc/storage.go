@@ -91,7 +91,7 @@ func (s *storage) prepare(ctx context.Context, log zerolog.Logger, a access, wan
 }
 
 func upgrade(ctx context.Context, url string, log zerolog.Logger) error {
-	applied, err := migrate.Up(ctx, url)
+	applied, err := migrate.UpBehind(ctx, url, func() { log.Warn().Msg("another process migrates the database; waiting") })
 	if err != nil {
 		return err
 	}

@@ -18,14 +18,14 @@ var ErrPooled = errors.New("SVC_DATABASE_URL must be a direct connection or a se
 // visible to the next, while another client is active. Two clients are needed because a pool
 // with a single server connection would hand it to either in turn.
 func Check(ctx context.Context, url string) error {
-	first, err := pgx.Connect(ctx, url)
+	first, err := connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("connect to the database: %w", err)
+		return err
 	}
 	defer first.Close(context.WithoutCancel(ctx))
-	second, err := pgx.Connect(ctx, url)
+	second, err := connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("connect to the database a second time: %w", err)
+		return fmt.Errorf("the second connection: %w", err)
 	}
 	defer second.Close(context.WithoutCancel(ctx))
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,12 +23,17 @@ var (
 // Up creates the two roles if they are missing and applies every migration that the database
 // lacks. It returns the names of those it applied. The login of url must own the database.
 func Up(ctx context.Context, url string) (applied []string, err error) {
-	return upTo(ctx, url, known, len(known))
+	return UpBehind(ctx, url, func() {})
+}
+
+// UpBehind is Up that calls waits before it waits for another process that migrates the database.
+func UpBehind(ctx context.Context, url string, waits func()) (applied []string, err error) {
+	return upTo(ctx, url, known, len(known), waits)
 }
 
 // Down reverts the migrations above version, newest first, and returns their names.
 func Down(ctx context.Context, url string, version int) (undone []string, err error) {
-	err = locked(ctx, url, func(conn *pgx.Conn) error {
+	err = locked(ctx, url, func() {}, func(conn *pgx.Conn) error {
 		have, err := inspect(ctx, conn, known)
 		if err != nil {
 			return err
@@ -46,16 +52,16 @@ func Down(ctx context.Context, url string, version int) (undone []string, err er
 
 // Version returns the schema version of the database, 0 for an empty one.
 func Version(ctx context.Context, url string) (int, error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect(ctx, url)
 	if err != nil {
-		return 0, fmt.Errorf("connect to the database: %w", err)
+		return 0, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	return inspect(ctx, conn, known)
 }
 
-func upTo(ctx context.Context, url string, all []migration, version int) (applied []string, err error) {
-	err = locked(ctx, url, func(conn *pgx.Conn) error {
+func upTo(ctx context.Context, url string, all []migration, version int, waits func()) (applied []string, err error) {
+	err = locked(ctx, url, waits, func(conn *pgx.Conn) error {
 		have, err := inspect(ctx, conn, all)
 		if err != nil {
 			return err
@@ -93,14 +99,41 @@ func apply(ctx context.Context, conn *pgx.Conn, m migration) (err error) {
 
 const deadlockDetected = "40P01"
 
-// locked runs f on a connection that holds the migration lock. The lock ends
-// with the connection.
-func locked(ctx context.Context, url string, f func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, url)
+// connectTimeout limits one attempt to connect if the URL sets no limit: an address that swallows packets must not
+// hold a start for as long as the kernel tries.
+const connectTimeout = 5 * time.Second
+
+func connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
-		return fmt.Errorf("connect to the database: %w", err)
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connectTimeout
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return conn, nil
+}
+
+// locked runs f on a connection that holds the migration lock, and calls waits if it must wait for it. The lock ends
+// with the connection.
+func locked(ctx context.Context, url string, waits func(), f func(*pgx.Conn) error) error {
+	conn, err := connect(ctx, url)
+	if err != nil {
+		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	var got bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(lockKey)).Scan(&got); err != nil {
+		return fmt.Errorf("take the lock of migrations: %w", err)
+	}
+	if got {
+		return f(conn)
+	}
+	waits()
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(lockKey)); err != nil {
 		return fmt.Errorf("wait for another migration: %w", err)
 	}

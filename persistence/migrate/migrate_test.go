@@ -3,6 +3,7 @@ package migrate_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -78,6 +79,64 @@ func TestConcurrentUpsApplyEachMigrationOnce(t *testing.T) {
 	if total != migrate.Latest() {
 		t.Fatalf("%d applied in all, want %d", total, migrate.Latest())
 	}
+}
+
+// Who waits for another migration says so, once, and goes on when it has ended.
+func TestAWaitForAnotherMigrationIsTold(t *testing.T) {
+	db := pgtest.Empty(t)
+	first := func() { t.Error("it waits") }
+	if _, err := migrate.UpBehind(t.Context(), db.URL, first); err != nil {
+		t.Fatal(err)
+	}
+	admin := db.Admin(t)
+	other, err := admin.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	const lock = 0x7376635f6d696772
+	if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", int64(lock)); err != nil {
+		t.Fatal(err)
+	}
+	told, done := make(chan struct{}, 2), make(chan error, 1)
+	go func() {
+		_, err := migrate.UpBehind(t.Context(), db.URL, func() { told <- struct{}{} })
+		done <- err
+	}()
+	select {
+	case <-told:
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	}
+	if _, err := other.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", int64(lock)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil || len(told) != 0 {
+		t.Errorf("%v, told %d times more", err, len(told))
+	}
+}
+
+// A server that accepts a connection and is silent ends the start after a bounded time, also before there is a pool.
+func TestASilentServerEndsTheAttempt(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	at := "postgres://svc@" + ln.Addr().String() + "/svc?sslmode=disable"
+	var wg sync.WaitGroup
+	for name, call := range map[string]func() error{
+		"Check":   func() error { return migrate.Check(t.Context(), at) },
+		"Version": func() error { _, err := migrate.Version(t.Context(), at); return err },
+		"Up":      func() error { _, err := migrate.Up(t.Context(), at); return err },
+	} {
+		wg.Go(func() {
+			if err := call(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connect to the database") {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // A migration that meets a deadlock with the work of a node of the former release begins again.
