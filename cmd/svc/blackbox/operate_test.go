@@ -378,6 +378,29 @@ func TestDeployFiles(t *testing.T) {
 	}
 }
 
+// The image is built with all that make build generates, so that it has the console, and from the sources alone.
+func TestTheImageHasWhatTheBinaryHas(t *testing.T) {
+	read := func(path ...string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", ".."}, path...)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	_, generate, found := strings.Cut(read("Makefile"), "\t$(GO) generate ")
+	packages, _, _ := strings.Cut(generate, "\n")
+	if image := read("deploy", "Dockerfile"); !found || !strings.Contains(image, "go generate "+packages+" ") {
+		t.Errorf("deploy/Dockerfile does not generate %q", packages)
+	}
+	ignored := strings.Fields(read(".dockerignore"))
+	for _, want := range []string{".git", "bin", "data", "**/node_modules"} {
+		if !slices.Contains(ignored, want) {
+			t.Errorf(".dockerignore lacks %s", want)
+		}
+	}
+}
+
 // A drained node reports it, also the only node: it continues to serve, and nothing needs to be moved.
 func TestDrainOfTheOnlyNode(t *testing.T) {
 	t.Parallel()
