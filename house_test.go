@@ -83,7 +83,7 @@ func underAny(path string, dirs ...string) bool {
 func forTests(dir string) bool { return strings.HasSuffix(dir, "test") || dir == "schemas/testkit" }
 
 // outbound are the transport packages through which bytes leave.
-var outbound = []string{"transport/egress", "transport/model", "transport/mcp", "transport/webhook", "transport/browser", "transport/connector"}
+var outbound = []string{"transport/egress", "transport/model", "transport/mcp", "transport/webhook", "transport/browser", "transport/connector", "transport/trace"}
 
 // toolboxJoins are what the toolbox may import. It joins storage with outbound transport
 // for runs and routes, and imports neither of these.
@@ -177,6 +177,8 @@ func TestDoors(t *testing.T) {
 		"github.com/danielgtaylor/huma":                 {"transport/edge", "schemas/api"},
 		"google.golang.org/grpc":                        {"cluster/remote"},
 		"google.golang.org/protobuf":                    {"cluster/remote"},
+		"go.opentelemetry.io/otel":                      {"transport/trace"},
+		"go.opentelemetry.io/proto":                     {"transport/trace"},
 	}
 	for _, f := range files {
 		if f.test {
@@ -544,7 +546,7 @@ func TestTheOperatorGuideIsComplete(t *testing.T) {
 				}
 			}
 		case f.path == "cmd/svc/config.go":
-			for _, name := range literals(f, regexp.MustCompile(`^(SVC|OPENAI|ANTHROPIC)_[A-Z0-9_]+$`)) {
+			for _, name := range literals(f, regexp.MustCompile(`^(SVC|OPENAI|ANTHROPIC|OTEL)_[A-Z0-9_]+$`)) {
 				if !strings.Contains(guide, "`"+name+"`") {
 					t.Errorf("the variable %s is not in docs/operator-guide.md", name)
 				}

@@ -6,6 +6,7 @@ import (
 
 	"agentsvc/persistence/outbox"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/span"
 )
 
 // Outbox claims deliveries and settles results (outbox.Outbox). An error of Turn means that
@@ -36,6 +37,9 @@ type Outcome struct {
 	Duration   time.Duration // of the attempt
 	Unsent     bool          // the endpoint cannot have the whole body
 }
+
+// Spans gets the spans of attempts (trace.Tracer). It does not block.
+type Spans interface{ Delivery(d span.Delivery) }
 
 // Sender signs and sends. The end of ctx cancels the attempt: an unsent one is not sent, one
 // already sent ends soon.

@@ -17,6 +17,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/span"
 	"agentsvc/schemas/webhook"
 )
 
@@ -38,6 +39,7 @@ type Config struct {
 	Outbox    Outbox
 	Endpoints Endpoints
 	Sender    Sender
+	Spans     Spans // nil: nothing is told
 	// Backoff is the pause after the first failed attempt; 0: webhook.FirstPause.
 	Backoff time.Duration
 	// Places limits the attempts in flight on the node; each 64 KiB of a body, rounded up,
@@ -216,6 +218,11 @@ func (h *hosting) perform(ctx context.Context, at outbox.Endpoint, a outbox.Atte
 	failpoint.Hit(pointBeforeSend)
 	sent := h.Sender.Send(ctx, to, a)
 	failpoint.Hit(pointAfterSend)
+	if h.Spans != nil {
+		ended := h.Now()
+		h.Spans.Delivery(span.Delivery{Tenant: at.Tenant, Webhook: at.ID, ID: a.Delivery, Attempt: a.N, Status: sent.HTTPStatus,
+			OK: sent.Error == "" && !sent.Unsent, Began: ended.Add(-sent.Duration), Ended: ended})
+	}
 	return h.result(a, sent)
 }
 

@@ -130,13 +130,19 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		k.cfg.Slots.Acquire(a.Address.Tenant, msg.AcquireSlot{Run: e.Run, CreatedAt: e.CreatedAt})
 		return nil
 	case ModelCall:
-		return k.ask(ctx, e)
+		began := k.cfg.Now()
+		m := k.ask(ctx, e)
+		k.turned(e, began, m)
+		return m
 	case Retrieve:
 		return k.search(ctx, e)
 	case Preview:
 		return k.preview(ctx, e)
 	case ToolCall:
-		return k.call(ctx, e)
+		began := k.cfg.Now()
+		m := k.call(ctx, e)
+		k.answered(e, began, m)
+		return m
 	case HandOff:
 		return k.handOff(ctx, e)
 	case Deliver:

@@ -37,6 +37,7 @@ type Config struct {
 	Artifacts   Artifacts   // nil: no deliverable can be made
 	Tools       Tools       // nil: no agent has tools
 	Retriever   Retriever   // nil: runs with evidence fail
+	Spans       Spans       // nil: nothing is told
 	Slots       Slots       // nil: no limit of running runs
 	// TakeSlot takes a slot for a run that resumes after its approvals, even if none is
 	// free; it does not block. Set if Slots is.
@@ -447,6 +448,7 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 	if next.Status == lifecycle.RunFailed && !prev.Status.Terminal() {
 		k.logFailure(&prev, &next, d.Facts)
 	}
+	k.ends(&prev, &next)
 	k.release(&next)
 }
 

@@ -151,7 +151,10 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	case Preview:
 		return k.preview(ctx, e)
 	case CallTool:
-		return k.call(ctx, e)
+		began := time.Now()
+		m := k.call(ctx, e)
+		k.answered(e, began, m)
+		return m
 	case CancelChild:
 		return k.cancelChild(ctx, a.Address.Tenant, e)
 	}

@@ -39,6 +39,7 @@ type Config struct {
 	Ready []byte
 	Tools Tools // nil: tool nodes fail
 	Slots Slots // nil: no limit of running runs
+	Spans Spans // nil: nothing is told
 	// TakeSlot takes a slot for a run that is running, even if none is free; it does not
 	// block. Set if Slots is.
 	TakeSlot func(id.TenantID, msg.TakeSlot)
@@ -609,6 +610,7 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 		}
 		e.Stringer("tenant", next.Tenant).Stringer("run", next.ID).Stringer("workflow", next.Workflow).Str("code", string(next.Error.Code)).Msg("workflow run failed")
 	}
+	k.ends(&prev, &next)
 	k.release(&next)
 }
 

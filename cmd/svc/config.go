@@ -59,6 +59,7 @@ type Config struct {
 	filesURL string
 	aws      blob.Credentials
 
+	TraceURL                   string
 	OfficeDriveURL             string
 	CloudDriveURL              string
 	OpenAIKey, OpenAIURL       string
@@ -124,6 +125,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_DRAIN_TIMEOUT", value: "30s", usage: "time in which a node that stops finishes model turns and tool calls in flight, at most 1h", set: atMost(time.Hour, &c.DrainTimeout)},
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
 		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
+		{env: "OTEL_EXPORTER_OTLP_ENDPOINT", usage: "base URL of an OpenTelemetry collector that gets traces, by OTLP over HTTP; empty: no traces", set: baseURL(&c.TraceURL), secret: true},
 		{env: "AWS_ACCESS_KEY_ID", usage: "access key id of the store of files, unless its URL has one", set: text(&c.aws.KeyID), secret: true},
 		{env: "AWS_SECRET_ACCESS_KEY", usage: "its secret", set: text(&c.aws.Secret), secret: true},
 		{env: "AWS_SESSION_TOKEN", usage: "its session token, if the credentials are temporary", set: text(&c.aws.Session), secret: true},

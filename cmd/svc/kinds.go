@@ -86,7 +86,7 @@ func (s *service) addSweep(context.Context) error {
 
 func (s *service) addRuns(host durable.Config) {
 	runs := run.Config{Store: s.reads, Models: s.models, Live: s.hubs, Sealer: s.keys, Tell: s.node,
-		Attachments: attachments{s.blobs}, Artifacts: artifacts{s.blobs}, Tools: s.tools, Retriever: s.tools, EscalateFraction: s.c.Escalation,
+		Attachments: attachments{s.blobs}, Artifacts: artifacts{s.blobs}, Tools: s.tools, Retriever: s.tools, Spans: s.tracer, EscalateFraction: s.c.Escalation,
 		Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, Now: s.member.Now, Log: s.log}
 	if s.mesh != nil {
 		runs.Holder = durable.Holder(s.node, s.living)
@@ -107,7 +107,7 @@ func (s *service) addApprovals(host durable.Config) {
 }
 
 func (s *service) addDeliveries(durable.Config) {
-	delivery.Register(s.node, delivery.Config{Outbox: s.out, Endpoints: s.sent.targets, Sender: sender{s.attempts}, Backoff: s.c.WebhookBackoff, Live: s.live, Now: s.member.Now, Log: s.log})
+	delivery.Register(s.node, delivery.Config{Outbox: s.out, Endpoints: s.sent.targets, Sender: sender{s.attempts}, Spans: s.tracer, Backoff: s.c.WebhookBackoff, Live: s.live, Now: s.member.Now, Log: s.log})
 }
 
 func (s *service) addTriggers(host durable.Config) {
@@ -118,7 +118,7 @@ func (s *service) addTriggers(host durable.Config) {
 
 func (s *service) addWorkflows(host durable.Config) {
 	workflows := workflow.Config{Store: s.reads, Live: s.hubs, Sealer: s.keys, Actors: s.node, Published: store.NewSchedules(s.pools.system).Published,
-		Tools: s.tools, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, EscalateFraction: s.c.Escalation, Log: s.log}
+		Tools: s.tools, Spans: s.tracer, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, EscalateFraction: s.c.Escalation, Log: s.log}
 	if s.slots != nil {
 		workflows.Slots, workflows.TakeSlot = s.slots, s.slots.Take
 	}

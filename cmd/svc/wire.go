@@ -28,6 +28,7 @@ import (
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
 	"agentsvc/transport/parser"
+	"agentsvc/transport/trace"
 	"agentsvc/transport/webhook"
 )
 
@@ -37,6 +38,7 @@ type service struct {
 	c       *Config
 	log     zerolog.Logger
 	metrics *prometheus.Registry
+	tracer  *trace.Tracer // traces.go; nil: no collector
 
 	data     // data.go
 	place    // cluster.go
@@ -71,6 +73,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	for _, step := range []func(context.Context) error{
 		s.takeAddress,  // first: a taken port is the commonest mistake, and should not cost a database start
 		s.openData,     // Postgres, master keys, files
+		s.openTraces,   // spans for a collector
 		s.joinCluster,  // the lease, the shards, the way to the other nodes
 		s.startWriters, // what commits: the journal, and the outbox of webhooks
 		s.openOutbound, // what leaves: calls of models, tools and webhooks
@@ -92,7 +95,7 @@ func newMetrics() *prometheus.Registry {
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(), browser.Collectors(), knowledge.Collectors(), notice.Collectors(), rollup.Collectors(),
+		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(), browser.Collectors(), knowledge.Collectors(), notice.Collectors(), rollup.Collectors(), trace.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}

@@ -38,6 +38,7 @@ type Caller struct {
 	IP        netip.Addr
 	RequestID string
 	Idem      *Idempotency // nil without an Idempotency-Key
+	Run       id.RunID     // the run that the request started; its handler sets it
 
 	headers []Header
 	quota   quota.Quota // the tightest limit that the call was charged to; no Limit means none

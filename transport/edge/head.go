@@ -26,6 +26,7 @@ type head struct {
 	embedKey      []byte
 	ifNoneMatch   []byte
 	encodings     []byte
+	traceparent   []byte // not nil and empty if given more than once
 	hasIdem       bool
 	hasAuth       bool
 }
@@ -111,6 +112,11 @@ func (h *head) read(raw []byte) *problem.Error {
 		case 11:
 			if fold(name, "x-tenant-id") {
 				slot = &h.tenant
+			} else if fold(name, "traceparent") {
+				if h.traceparent != nil { // W3C Trace Context: it is ignored
+					value = value[:0]
+				}
+				h.traceparent = value
 			}
 		case 12:
 			if fold(name, "content-type") {

@@ -24,6 +24,7 @@ import (
 
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/quota"
+	"agentsvc/schemas/span"
 	"agentsvc/transport/edge/sse"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 	Classify func(error) *problem.Error // e.g. storage errors as UNAVAILABLE; returns nil for others
 	Log      zerolog.Logger
 	Metrics  prometheus.Registerer // may be nil
+	Spans    Spans                 // nil: nothing is told
 	// Live reports whether the node holds its lease. Without it every route except those
 	// marked Always answers UNAVAILABLE at once, before authentication. nil means always
 	// live.
@@ -54,6 +56,9 @@ type Config struct {
 	Slow           time.Duration  // 1 s: a slower request is logged
 	Streams        sse.Config
 }
+
+// Spans gets a span of each request that was answered. It does not block.
+type Spans interface{ Request(r span.Request) }
 
 func (c Config) withDefaults() Config {
 	for _, d := range []struct {
@@ -313,6 +318,7 @@ func (s *Server) finish(rq *request) {
 	took := time.Since(fc.Time())
 	s.metrics.observe(rq.ep, status, took, rq.stolen)
 	s.log(rq, status, took)
+	s.tell(rq, status, took)
 
 	buf := rq.buf
 	if cap(buf) > 64<<10 {
@@ -345,6 +351,21 @@ func (s *Server) log(rq *request, status int, took time.Duration) {
 		e = e.Err(rq.cause)
 	}
 	e.Str("req", rq.id).Int("status", status).Dur("took_ms", took).Msg("request")
+}
+
+// tell gives the request's span to the collector of traces.
+func (s *Server) tell(rq *request, status int, took time.Duration) {
+	if s.cfg.Spans == nil {
+		return
+	}
+	told := span.Request{Method: rq.method, Status: status, ID: rq.id, Parent: rq.head.traceparent, Began: rq.fc.Time(), Took: took}
+	if rq.ep != nil {
+		told.Name, told.Route = rq.ep.ID, rq.ep.Path
+	}
+	if rq.caller != nil {
+		told.Tenant, told.Run = rq.caller.Tenant, rq.caller.Run
+	}
+	s.cfg.Spans.Request(told)
 }
 
 // secure sets the header fields of every response.

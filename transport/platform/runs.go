@@ -144,6 +144,7 @@ func (p *Platform) start(ctx context.Context, c *edge.Caller, agent id.AgentID, 
 	if _, err := ask[msg.Started](ctx, p, c, msg.KindRun, run.UUID, order); err != nil {
 		return nil, err
 	}
+	c.Run = run
 	return out, nil
 }
 

@@ -256,6 +256,7 @@ func (p *Platform) Say(ctx context.Context, c *edge.Caller, s Saying) (*Said, er
 	case accepted.Run.IsZero(): // a node of a version that wants more of a Post
 		return nil, problem.Unavailable("The thread cannot take messages by this node yet.", time.Second)
 	}
+	c.Run = said.Run
 	return &said, nil
 }
 

@@ -73,6 +73,7 @@ func (p *Platform) startFlow(ctx context.Context, c *edge.Caller, w id.WorkflowI
 	if _, err := ask[msg.Started](ctx, p, c, msg.KindWorkflow, run.UUID, order); err != nil {
 		return nil, err
 	}
+	c.Run = run
 	return out, nil
 }
 
