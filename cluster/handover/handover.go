@@ -17,7 +17,8 @@
 //     there too; the kind of state decides what that means (Config.Silent).
 //
 // A kind of state may need several steps: each is a question that all members have
-// answered before the next one is asked.
+// answered before the next one is asked. A member that does not answer a step within
+// Patience is asked nothing more about the shard, and the others are asked the next step.
 //
 // State in rows, and work that an activation finishes where it began (cluster.Finisher),
 // is not handed over.
@@ -90,7 +91,8 @@ type Shards struct {
 
 // want is a shard that is on its way here.
 type want struct {
-	since    time.Time            // when the asking began
+	since    time.Time            // when the asking of this step began
+	silent   bool                 // a member did not answer an earlier step in time
 	answered map[id.MemberID]int  // how many steps each member has answered
 	unsure   map[id.MemberID]bool // they were asked, and their answer was not received
 }
@@ -138,6 +140,7 @@ func (h *Shards) Yield(s id.Shard) bool {
 			return false
 		}
 		clear(w.answered)
+		w.silent = false
 	}
 	h.drop(s)
 	return true
@@ -242,6 +245,14 @@ func (h *Shards) round() map[question][]id.Shard {
 		if !owns { // the new owner takes from here what has come; what may be on its way has to come first
 			open = slices.DeleteFunc(open, func(m id.MemberID) bool { return !w.unsure[m] })
 		}
+		if !h.stopped && owns && len(open) > 0 && step < h.cfg.Steps-1 && now.Sub(w.since) >= Patience {
+			for _, m := range open { // what the others have is asked for without these
+				w.answered[m] = h.cfg.Steps
+				delete(w.unsure, m)
+			}
+			w.since, w.silent = now, true
+			step, open = w.open(members, h.cfg.Steps)
+		}
 		switch {
 		case !h.stopped && len(open) > 0 && now.Sub(w.since) < Patience:
 			for _, m := range open {
@@ -251,7 +262,7 @@ func (h *Shards) round() map[question][]id.Shard {
 			continue
 		case !h.stopped && owns:
 			h.here[s] = true
-			if len(open) > 0 {
+			if len(open) > 0 || w.silent {
 				silent = append(silent, s)
 			}
 		default:

@@ -245,3 +245,44 @@ func TestStepsComeOneAfterAnother(t *testing.T) {
 		}
 	})
 }
+
+// A member that does not answer a step is left out of the next one; the others are asked it.
+func TestStepsGoOnWithoutASilentMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, 2)
+		defer w.Stop()
+		a, b := w.Join(), w.Join()
+		time.Sleep(time.Second)
+		c := w.Enter()
+		w.Cut(c.Member(), a.Member(), true)
+		var s id.Shard
+		for c.Owner(s) != c.Member() {
+			s++
+		}
+		if took := use(t, c, s); took > Patience+2*callTimeout {
+			t.Errorf("it took %v", took)
+		}
+		if a.Part.steps[s] > 1 || b.Part.steps[s] != 2 || c.Part.silent == 0 {
+			t.Errorf("the silent member answered %d steps, the other %d; %d shards began without a member", a.Part.steps[s], b.Part.steps[s], c.Part.silent)
+		}
+	})
+}
+
+// A shard for which no member answers comes after Patience, also where there are more steps.
+func TestAShardOfSilentMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, 2)
+		defer w.Stop()
+		a := w.Join()
+		time.Sleep(time.Second)
+		c := w.Enter()
+		w.Cut(c.Member(), a.Member(), true)
+		var s id.Shard
+		for c.Owner(s) != c.Member() {
+			s++
+		}
+		if took := use(t, c, s); took > Patience+2*callTimeout || c.Part.silent == 0 {
+			t.Errorf("it took %v, %d shards began without a member", took, c.Part.silent)
+		}
+	})
+}

@@ -12,10 +12,13 @@
 // still hold. So a lost Release refuses no one.
 //
 // Moves. A node that begins to count a shard first stops every member that counts it,
-// and then asks every member for its holders in the shard (Claim).
+// and then asks every member for its holders in the shard (Claim). It waits a second for
+// each of these answers.
 //
 // Order: a semaphore serves its messages in the order of the mailbox. Loss: what is held
-// on a member that has left is free at once. The holders on a living member that does
-// not answer for a second are not known to a new owner. Limits: a semaphore leaves memory
-// when it has no holder, and semaphores without messages are checked every minute.
+// on a member that has left is free at once. A new owner does not know the holders on a
+// living member that does not answer in time; those on all other members are known. Such a
+// member may also count the shard itself until it follows the member list. Limits: a
+// semaphore leaves memory when it has no holder, and semaphores without messages are checked
+// every minute.
 package hold

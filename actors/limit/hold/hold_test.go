@@ -269,6 +269,58 @@ func TestHoldersOnASilentNodeCount(t *testing.T) {
 	})
 }
 
+// A new owner that cannot ask a member still learns the holders on all others.
+func TestASilentMemberHidesOnlyItsOwnHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		defer w.Stop()
+		a, b := w.Join(), w.Join()
+		time.Sleep(time.Second)
+		held := map[cluster.Address]func(){}
+		for range 32 {
+			at := somewhere()
+			release, ok, err := b.Part.Hold(t.Context(), at, 1)
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			held[at] = release
+		}
+		c := w.Enter()
+		w.Cut(c.Member(), a.Member(), true)
+		c.Go(func() {
+			time.Sleep(2 * time.Second)
+			w.Mend()
+		})
+		w.Spread()
+		time.Sleep(300 * time.Millisecond)
+		moved := 0
+		for at, release := range held {
+			if b.Owner(at.Shard()) != c.Member() {
+				release()
+				continue
+			}
+			moved++
+			c.Go(func() {
+				if _, ok, err := c.Part.Hold(t.Context(), at, 1); ok || err != nil {
+					t.Errorf("a second holder: %v %v", ok, err)
+				}
+				time.Sleep(10 * time.Second)
+				if _, ok, err := c.Part.Hold(t.Context(), at, 1); ok || err != nil {
+					t.Errorf("a second holder, when all members answer again: %v %v", ok, err)
+				}
+				release()
+				if _, ok, err := c.Part.Hold(t.Context(), at, 1); !ok || err != nil {
+					t.Errorf("refused after the release: %v %v", ok, err)
+				}
+			})
+		}
+		if moved == 0 {
+			t.Error("no semaphore moved: void")
+		}
+		time.Sleep(20 * time.Second)
+	})
+}
+
 // On one node, with its real mailbox.
 func TestHoldsOnANode(t *testing.T) {
 	n := clustertest.Node()
