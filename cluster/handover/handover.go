@@ -93,6 +93,7 @@ type Shards struct {
 type want struct {
 	since    time.Time            // when the asking of this step began
 	silent   bool                 // a member did not answer an earlier step in time
+	again    bool                 // what was gathered is void: every member is asked again
 	answered map[id.MemberID]int  // how many steps each member has answered
 	unsure   map[id.MemberID]bool // they were asked, and their answer was not received
 }
@@ -115,9 +116,15 @@ func (h *Shards) Here(s id.Shard) bool {
 	return h.here[s]
 }
 
-// Changed asks for the shards that this node gained. The lock is held.
+// Changed asks for the shards that this node gained. The lock is held. A shard that is
+// wanted already is asked for anew when no question about it is in flight: its answers may
+// be older than a time at another owner.
 func (h *Shards) Changed(c cluster.Change) {
 	for _, s := range c.Gained {
+		if w := h.wanted[s]; w != nil {
+			w.again = true
+			continue
+		}
 		h.drop(s)
 		h.want(s)
 	}
@@ -241,6 +248,10 @@ func (h *Shards) round() map[question][]id.Shard {
 	for s, w := range h.wanted {
 		maps.DeleteFunc(w.unsure, func(m id.MemberID, _ bool) bool { return !slices.Contains(members, m) })
 		owns := h.owns(s)
+		if w.again && owns {
+			h.drop(s)
+			*w = want{since: now, answered: map[id.MemberID]int{}, unsure: w.unsure}
+		}
 		step, open := w.open(members, h.cfg.Steps)
 		if !owns { // the new owner takes from here what has come; what may be on its way has to come first
 			open = slices.DeleteFunc(open, func(m id.MemberID) bool { return !w.unsure[m] })

@@ -3,6 +3,7 @@ package handover
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -286,3 +287,55 @@ func TestAShardOfSilentMembers(t *testing.T) {
 		}
 	})
 }
+
+// A shard that a node gains while it gathers the shard's state is gathered whole: no answer
+// counts as received whose state was dropped.
+func TestAShardGainedWhileItIsGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const s = id.Shard(7)
+		first, second := id.MemberID{UUID: id.NewAnywhere()}, id.MemberID{UUID: id.NewAnywhere()}
+		var mu sync.Mutex
+		var h *Shards
+		has, asked := map[id.MemberID]bool{}, 0 // what was gathered of s, and how often second was asked for it
+		h = New(&mu, Config{
+			Node: alone{first}, Living: func() []id.MemberID { return []id.MemberID{first, second} }, Self: true, Now: time.Now, Steps: 2,
+			Ask: func(_ context.Context, to id.MemberID, step int, shards []id.Shard) ([]id.Shard, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if step == 0 || !slices.Contains(shards, s) {
+					return nil, nil
+				}
+				if to == second {
+					switch asked++; asked {
+					case 1: // the first member has answered when this one is asked again
+						return nil, context.DeadlineExceeded
+					case 2:
+						h.Changed(cluster.Change{Gained: []id.Shard{s}})
+					}
+				}
+				has[to] = true
+				return nil, nil
+			},
+			Dropped: func(o id.Shard) {
+				if o == s {
+					clear(has)
+				}
+			},
+		})
+		mu.Lock()
+		h.Here(s)
+		mu.Unlock()
+		h.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if asked < 2 || !h.here[s] || !has[first] || !has[second] {
+			t.Errorf("asked %d times, here: %v, of the first member: %v, of the second: %v", asked, h.here[s], has[first], has[second])
+		}
+	})
+}
+
+// alone owns every shard.
+type alone struct{ member id.MemberID }
+
+func (a alone) Member() id.MemberID        { return a.member }
+func (a alone) Owner(id.Shard) id.MemberID { return a.member }
