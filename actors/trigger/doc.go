@@ -26,7 +26,8 @@
 //
 // Order: due times of one schedule fire one after another; schedules fire in any order.
 //
-// Limits: a node starts at most Config.Most runs at a time; further firings wait.
+// Limits: a node starts at most Config.Most runs at a time, of one tenant at most
+// Config.Each. Further firings wait, and the tenants that wait take turns.
 //
 // Loss: none. The start of a firing is not committed: if the firing fails or its node dies,
 // the timer comes due again when the sweep's claim on it ends.

@@ -33,8 +33,8 @@ type Runs interface {
 	Ask(ctx context.Context, kind string, tenant id.TenantID, actor id.UUID, message any) (any, error)
 }
 
-// firingTime bounds one firing. It is shorter than the sweep's claim on a timer, so a firing
-// has ended when its timer comes again.
+// firingTime bounds one firing, from when it has its place. It is shorter than the sweep's
+// claim on a timer. A timer that comes again while its firing waits for a place has no effect.
 const firingTime = 8 * time.Second
 
 // Start is the effect that starts the run of a due time, unless it exists.
@@ -50,6 +50,10 @@ type Start struct {
 func (e Start) Key() string { return "start/" + e.Due.UTC().Format(time.RFC3339Nano) }
 
 func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
+	if k.places.Take(ctx, a.Address.Tenant) != nil {
+		return Failed{} // the activation has ended
+	}
+	defer k.places.Give(a.Address.Tenant)
 	ctx, cancel := context.WithTimeout(ctx, firingTime)
 	defer cancel()
 	start := e.(Start)

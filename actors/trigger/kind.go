@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
+	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
@@ -20,23 +21,34 @@ type Config struct {
 	Store Store
 	Runs  Runs
 	Most  int // firings at a time; 0: 32
+	Each  int // firings of one tenant at a time; 0: 8
 	Log   zerolog.Logger
 }
 
 const (
 	mostFirings = 32 // the default of Config.Most
+	eachFirings = 8  // the default of Config.Each
+	// mostWaiting limits the firings that wait for their tenant's turn or are performed. Further
+	// firings wait in the order in which they came due, whichever tenant's they are.
+	mostWaiting = 1 << 16
 	timerDue    = "due"
 )
 
-type kind struct{ cfg Config }
+type kind struct {
+	cfg    Config
+	places *turn.Places
+}
 
 // Register makes n the host of schedules that write through w. It is called before n starts.
 func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
-	k := &kind{cfg: cfg}
-	host.MaxEffects = mostFirings
-	if cfg.Most > 0 {
-		host.MaxEffects = cfg.Most
+	if cfg.Most <= 0 {
+		cfg.Most = mostFirings
 	}
+	if cfg.Each <= 0 {
+		cfg.Each = eachFirings
+	}
+	k := &kind{cfg: cfg, places: turn.New(cfg.Most, cfg.Each)}
+	host.MaxEffects = mostWaiting
 	durable.Register(n, w, durable.Kind[State]{
 		Name: msg.KindTrigger, Machine: Machine{}, Load: k.load, Rows: rows, After: k.after, Perform: k.perform,
 		Idle: 0, // the API writes this row too

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -373,6 +374,43 @@ func TestSoManyFiringsAtATime(t *testing.T) {
 		w.tell(n, g)
 	}
 	testkit.Eventually(w.t, "two are at work", func() bool { return now.Load() == 2 }) // and end with the node
+}
+
+// A tenant with more due schedules than a node can fire delays no other tenant's.
+func TestTenantsFireInTurn(t *testing.T) {
+	w := newWorld(t)
+	other := w.neighbour()
+	due := at(t, "2026-05-06T07:00:00Z")
+	w.clock.set(due)
+	rows := &loads{Store: w.schedules}
+	var now atomic.Int64
+	n := w.start(trigger.Config{Store: rows, Most: 4, Each: 2}, func(ctx context.Context, m any) error {
+		if m.(msg.StartOne).AgentID != w.agent {
+			return nil
+		}
+		now.Add(1)
+		defer now.Add(-1)
+		<-ctx.Done() // their target never answers
+		return ctx.Err()
+	})
+	const many = 2000
+	w.exec(`INSERT INTO triggers SELECT (jsonb_populate_record(t, jsonb_build_object('id', new_id(now())))).* FROM triggers t, generate_series(2, $2) WHERE t.id = $1`,
+		w.schedule("* * * * *", "UTC", due), many)
+	ids, err := w.admin.Query(t.Context(), `SELECT id FROM triggers`)
+	w.must(err)
+	all, err := pgx.CollectRows(ids, pgx.RowTo[id.TriggerID])
+	w.must(err)
+	for _, g := range all {
+		w.tell(n, g)
+	}
+	testkit.Eventually(t, "all are read, and two are at work", func() bool { return rows.n.Load() >= many && now.Load() == 2 })
+	g := other.schedule("* * * * *", "UTC", due)
+	other.tell(n, g)
+	other.moves(g, due.Add(time.Minute))
+	other.runs(g, due)
+	if len(all) != many || now.Load() > 2 {
+		t.Errorf("of %d schedules %d are at work", len(all), now.Load())
+	}
 }
 
 // From the timer to the run, by the sweeps of two nodes that both own the shard.

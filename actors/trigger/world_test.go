@@ -60,7 +60,23 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, db: pgtest.New(t), keys: vault.New(vault.NewSecret32([32]byte{1})), clock: &clock{}}
 	w.clock.set(time.Now())
 	w.admin, w.tables, w.schedules = w.db.Admin(t), store.New(w.db.API(t), w.keys), store.NewSchedules(w.db.System(t))
-	made, err := store.System(w.db.System(t), w.keys).CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
+	w.enrol()
+	w.writer = journaltest.Writer(t, w.db, journal.Config{Tables: slices.Concat(engine.Tables, trigger.Traits.Tables)})
+	return w
+}
+
+// neighbour is the same world as another tenant sees it.
+func (w *world) neighbour() *world {
+	w.t.Helper()
+	other := *w
+	other.enrol()
+	return &other
+}
+
+// enrol makes the world's tenant and its agent.
+func (w *world) enrol() {
+	w.t.Helper()
+	made, err := store.System(w.db.System(w.t), w.keys).CreateTenant(w.t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
 	w.must(err)
 	w.tenant = made.Tenant
 	w.change(func(ctx context.Context, tx *store.Tx) error {
@@ -75,8 +91,6 @@ func newWorld(t testing.TB) *world {
 		_, _, err = tx.Publish(ctx, a.ID, 1)
 		return err
 	})
-	w.writer = journaltest.Writer(t, w.db, journal.Config{Tables: slices.Concat(engine.Tables, trigger.Traits.Tables)})
-	return w
 }
 
 // asking reaches the runs of a node; before, where set, may refuse.
@@ -243,4 +257,15 @@ func (u *unread) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*
 		return nil, errors.New("lost")
 	}
 	return u.Store.Schedule(ctx, t, g)
+}
+
+// loads counts the schedules that were read.
+type loads struct {
+	trigger.Store
+	n atomic.Int64
+}
+
+func (l *loads) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*store.Schedule, error) {
+	defer l.n.Add(1)
+	return l.Store.Schedule(ctx, t, g)
 }
