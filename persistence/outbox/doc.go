@@ -17,8 +17,9 @@
 // Turns of one endpoint are never in the same flush.
 //
 // Limits: a flush takes at most 256 Turns. The bodies of a Turn's claims are at most 8 MiB
-// together, or less if it asks for less, and those of a flush 64 MiB, or one per Turn if a
-// single one is larger.
+// together, or less if it asks for less, and those of a flush 64 MiB; the body that exceeds a
+// limit is the last. A Turn that claims nothing because the flush was full is told to ask
+// again 100 ms later.
 //
 // Loss: a result can be written twice, since it is guarded by its attempt (the number, and
 // when it began). While the database is down a result waits, until its caller leaves. A claim

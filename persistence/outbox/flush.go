@@ -122,7 +122,8 @@ func (o *Outbox) settled(batch []*entry, f *findings) {
 		}
 		next := f.next[i]
 		if !next.IsZero() && !next.After(o.began) && len(e.claimed) == 0 && e.Want > 0 {
-			// Another session holds the due rows: asking again at once would find the same.
+			// Another session holds the due rows, or the flush was full: asking again at once would
+			// find the same.
 			next = o.began.Add(lockedLater)
 		}
 		o.answer(e, reply{claimed: Claimed{Attempts: e.claimed, Next: next}})
@@ -284,7 +285,7 @@ func (o *Outbox) queueClaims(b *pgx.Batch, batch []*entry, f *findings, t *tally
 		ords[i], tenants[i], webhooks[i], wants[i] = int32(i), e.Endpoint.Tenant, e.Endpoint.ID, int32(min(e.Want, maxWant))
 	}
 	if slices.ContainsFunc(wants, func(n int32) bool { return n > 0 }) {
-		b.Queue(prefix+"claim", ords, tenants, webhooks, wants, o.began, o.begunAgain(), bytes, lostWords).Query(func(rows pgx.Rows) error {
+		b.Queue(prefix+"claim", ords, tenants, webhooks, wants, o.began, o.begunAgain(), bytes, lostWords, int64(maxFlushBytes)).Query(func(rows pgx.Rows) error {
 			return o.readClaims(rows, f, t)
 		})
 	}

@@ -32,7 +32,7 @@ func TestPlansFollowTheWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hangUp(conn)
-	nulls := map[string]int{"settle": 12, "unsettled": 6, "claim": 8, "next": 4}
+	nulls := map[string]int{"settle": 12, "unsettled": 6, "claim": 9, "next": 4}
 	for name := range nulls {
 		if _, err := conn.Exec(t.Context(), "PREPARE plan_"+name+" AS "+queries.Get(name)); err != nil {
 			t.Fatal(err)
@@ -380,6 +380,45 @@ func TestBodiesOfATurnAreBounded(t *testing.T) {
 			if len(got.Attempts) != want || got.Next.IsZero() != (i == 0 && left == 0) || (left > 0) != (!got.Next.IsZero() && got.Next.Before(noon)) {
 				t.Errorf("%s, turn %d: %d attempts, next %v", c.name, i+1, len(got.Attempts), got.Next)
 			}
+		}
+	}
+}
+
+// The bodies of a flush are bounded too, however many Turns it has, and a Turn for which no
+// room was left gets its claims later.
+func TestBodiesOfAFlushAreBounded(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, nil)
+	const size, fit, all = 4 << 20, maxFlushBytes / (4 << 20), maxFlushBytes/(4<<20) + 5
+	var turns []Turn
+	for range all {
+		e := x.endpoint()
+		x.backlog(e, 2, make([]byte, size))
+		turns = append(turns, Turn{Endpoint: e, Want: 1})
+	}
+	claimed, errs := x.all(turns)
+	var left []Turn
+	for i, c := range claimed {
+		switch {
+		case errs[i] != nil:
+			t.Error(errs[i])
+		case len(c.Attempts) == 0:
+			left = append(left, turns[i])
+			if wait := c.Next.Sub(noon); wait < lockedLater || wait > lockedLater+time.Second {
+				t.Errorf("asked again after %v", wait)
+			}
+		}
+	}
+	if len(left) != all-fit {
+		t.Fatalf("%d of %d turns have nothing, want %d", len(left), all, all-fit)
+	}
+	if n := x.count(`SELECT count(*) FROM webhook_deliveries WHERE begun_at IS NOT NULL`); n != fit {
+		t.Errorf("%d deliveries are claimed, want %d", n, fit)
+	}
+	claimed, errs = x.all(left)
+	for i, c := range claimed {
+		if errs[i] != nil || len(c.Attempts) != 1 || len(c.Attempts[0].Body) != size {
+			t.Errorf("turn %d, again: %d attempts, %v", i, len(c.Attempts), errs[i])
 		}
 	}
 }

@@ -56,15 +56,15 @@ WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce
 -- $6 is when a delivery is attempted again, by how many attempts began before: the parameter
 -- has one time for each possible attempt. A delivery whose begun_at is set was in flight in a
 -- process that reported no result; after the last attempt the delivery ends. $7 limits the
--- bytes of each endpoint: the delivery that exceeds it is the last.
+-- bytes of each endpoint, and $9 those of all together: the delivery that exceeds one is the last.
 -- name: claim
 WITH turn AS MATERIALIZED (
   SELECT u.ord, u.tenant_id, u.webhook_id, u.want, u.bytes
   FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::int[], $7::bigint[]) AS u (ord, tenant_id, webhook_id, want, bytes)
   JOIN webhooks w ON w.tenant_id = u.tenant_id AND w.id = u.webhook_id
   WHERE w.enabled AND (w.expires_at IS NULL OR w.expires_at > $5)
-), due AS MATERIALIZED (
-  SELECT t.ord, t.bytes, x.*
+), found AS MATERIALIZED (
+  SELECT t.ord, x.*
   FROM turn t CROSS JOIN LATERAL (
     SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) - l.size AS before
     FROM (
@@ -75,6 +75,9 @@ WITH turn AS MATERIALIZED (
       FOR NO KEY UPDATE SKIP LOCKED
     ) l
   ) x
+  WHERE x.before < t.bytes
+), due AS MATERIALIZED (
+  SELECT f.*, sum(f.size) OVER (ROWS UNBOUNDED PRECEDING) - f.size AS before_all FROM found f
 ), claimed AS (
 UPDATE webhook_deliveries d
 SET status = CASE WHEN d.attempts < cardinality($6::timestamptz[]) THEN 'pending' ELSE 'failed' END,
@@ -85,7 +88,7 @@ SET status = CASE WHEN d.attempts < cardinality($6::timestamptz[]) THEN 'pending
     last_error = CASE WHEN d.begun_at IS NULL THEN d.last_error ELSE $8 END,
     attempt_log = CASE WHEN d.begun_at IS NULL THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, NULL, $8, NULL) END
 FROM due u
-WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND u.before < u.bytes
+WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND u.before_all < $9
 RETURNING u.ord, u.next_attempt_at AS due, u.begun_at IS NOT NULL AS lost, d.status = 'failed' AS last, d.tenant_id, d.id, d.event_id, d.type, d.body, d.attempts
 ), tallied AS (
   INSERT INTO tallies (tenant_id, what, at) SELECT tenant_id, 'undelivered', $5 FROM claimed WHERE last
