@@ -38,7 +38,7 @@ type service struct {
 	c       *Config
 	log     zerolog.Logger
 	metrics *prometheus.Registry
-	tracer  *trace.Tracer // traces.go; nil: no collector
+	tracer  spans // traces.go; nil: no collector
 
 	data     // data.go
 	place    // cluster.go
