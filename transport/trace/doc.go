@@ -11,5 +11,5 @@
 // not take in time is lost and counted. Nothing else of the service waits for the collector. What is
 // still queued when the node stops is sent within the time that Stop has.
 //
-// A nil *Tracer records nothing: that is a node without a collector.
+// Without a collector Open returns nil. A nil *Tracer records nothing.
 package trace
