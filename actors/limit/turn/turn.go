@@ -20,13 +20,19 @@ type Places struct {
 	mu    sync.Mutex // guards the fields below
 	free  int
 	held  map[id.TenantID]int
-	lines map[id.TenantID][]chan struct{} // of waiting work
-	order []id.TenantID                   // tenants with a line, the next one first
+	lines map[id.TenantID][]waiting
+	order []id.TenantID // tenants with a line, the next one first
+}
+
+// waiting is work that waits for n places.
+type waiting struct {
+	n   int
+	got chan struct{} // closed once it has them
 }
 
 // New returns so many places, of which one tenant has at most each.
 func New(places, each int) *Places {
-	return &Places{each: each, free: places, held: map[id.TenantID]int{}, lines: map[id.TenantID][]chan struct{}{}}
+	return &Places{each: each, free: places, held: map[id.TenantID]int{}, lines: map[id.TenantID][]waiting{}}
 }
 
 // Take waits for a place. The caller calls Give in the end, unless there is an error.
@@ -38,6 +44,18 @@ func (p *Places) Take(ctx context.Context, t id.TenantID) error {
 // TakeIf waits for a place if room says that one more may wait beside so much other work, of the tenant and of all.
 // It returns false at once if it may not; else it does what Take does.
 func (p *Places) TakeIf(ctx context.Context, t id.TenantID, room func(mine, all int) bool) (bool, error) {
+	return p.take(ctx, t, 1, room)
+}
+
+// TakeSome waits for n places at once, or for as many as a tenant may have. The caller returns as many with GiveSome,
+// unless there is an error. Work that needs many is not passed by work that needs few.
+func (p *Places) TakeSome(ctx context.Context, t id.TenantID, n int) (int, error) {
+	n = min(n, p.each)
+	_, err := p.take(ctx, t, n, func(int, int) bool { return true })
+	return n, err
+}
+
+func (p *Places) take(ctx context.Context, t id.TenantID, n int, room func(mine, all int) bool) (bool, error) {
 	p.mu.Lock()
 	all := 0
 	for _, o := range p.order {
@@ -47,7 +65,7 @@ func (p *Places) TakeIf(ctx context.Context, t id.TenantID, room func(mine, all 
 		p.mu.Unlock()
 		return false, nil
 	}
-	mine := make(chan struct{})
+	mine := waiting{n, make(chan struct{})}
 	if len(p.lines[t]) == 0 {
 		p.order = append(p.order, t)
 	}
@@ -55,7 +73,7 @@ func (p *Places) TakeIf(ctx context.Context, t id.TenantID, room func(mine, all 
 	p.next()
 	p.mu.Unlock()
 	select {
-	case <-mine:
+	case <-mine.got:
 		return true, nil
 	case <-ctx.Done():
 	}
@@ -63,8 +81,9 @@ func (p *Places) TakeIf(ctx context.Context, t id.TenantID, room func(mine, all 
 	defer p.mu.Unlock()
 	if i := slices.Index(p.lines[t], mine); i >= 0 {
 		p.leave(t, i)
-	} else { // it was given a place meanwhile
-		p.give(t)
+		p.next() // others may have waited behind it
+	} else { // it was given its places meanwhile
+		p.give(t, n)
 	}
 	return true, ctx.Err()
 }
@@ -82,15 +101,18 @@ func (p *Places) Try(t id.TenantID) bool {
 }
 
 // Give returns a place.
-func (p *Places) Give(t id.TenantID) {
+func (p *Places) Give(t id.TenantID) { p.GiveSome(t, 1) }
+
+// GiveSome returns n places.
+func (p *Places) GiveSome(t id.TenantID, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.give(t)
+	p.give(t, n)
 }
 
-func (p *Places) give(t id.TenantID) {
-	p.free++
-	if p.held[t]--; p.held[t] == 0 {
+func (p *Places) give(t id.TenantID, n int) {
+	p.free += n
+	if p.held[t] -= n; p.held[t] == 0 {
 		delete(p.held, t)
 	}
 	p.next()
@@ -107,18 +129,21 @@ func (p *Places) leave(t id.TenantID, i int) {
 
 // next gives free places to the tenants whose turn it is.
 func (p *Places) next() {
-	for p.free > 0 {
-		i := slices.IndexFunc(p.order, func(t id.TenantID) bool { return p.held[t] < p.each })
+	for {
+		i := slices.IndexFunc(p.order, func(t id.TenantID) bool { return p.held[t]+p.lines[t][0].n <= p.each })
 		if i < 0 {
 			return
 		}
 		t := p.order[i]
 		mine := p.lines[t][0]
+		if mine.n > p.free {
+			return
+		}
 		p.order = append(slices.Delete(p.order, i, i+1), t) // behind the others
 		p.leave(t, 0)
-		p.free--
-		p.held[t]++
-		close(mine)
+		p.free -= mine.n
+		p.held[t] += mine.n
+		close(mine.got)
 	}
 }
 

@@ -150,3 +150,48 @@ func TestRoomToWait(t *testing.T) {
 		}
 	})
 }
+
+// Work that needs many places gets them together: less work does not pass it by, and goes on once it leaves.
+func TestManyPlacesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := tenant(), tenant(), tenant()
+		p := New(4, 3)
+		take := func(ctx context.Context, who id.TenantID, n int) <-chan int {
+			got := make(chan int, 1)
+			go func() {
+				if n, err := p.TakeSome(ctx, who, n); err == nil {
+					got <- n
+				}
+			}()
+			synctest.Wait()
+			return got
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if n, err := p.TakeSome(t.Context(), a, 9); n != 3 || err != nil {
+			t.Fatalf("%d places, %v", n, err)
+		}
+		many, one := take(ctx, b, 2), take(t.Context(), c, 1)
+		own := take(t.Context(), a, 1) // beyond its part: it holds up nobody
+		if len(many)+len(one)+len(own) != 0 {
+			t.Error("what needs two places is passed by")
+		}
+		cancel()
+		synctest.Wait()
+		if len(many) != 0 || len(one) != 1 || len(own) != 0 {
+			t.Errorf("after it left: %d %d %d", len(many), len(one), len(own))
+		}
+		many = take(t.Context(), b, 2)
+		p.GiveSome(a, 3)
+		synctest.Wait()
+		if len(many) != 1 || len(own) != 1 {
+			t.Errorf("after places are back: %d %d", len(many), len(own))
+		}
+		p.GiveSome(b, 2)
+		p.Give(c)
+		p.Give(a)
+		if p.free != 4 || len(p.held)+len(p.lines)+len(p.order) > 0 {
+			t.Errorf("left: %+v", p)
+		}
+	})
+}
