@@ -91,6 +91,8 @@ func (c *change) begin(m *ModelAnswered) {
 	case c.s.Steps+len(calls) > c.s.Agent.Manifest.Limits.MaxSteps:
 		c.overSteps()
 		return
+	case c.overHistory():
+		return
 	case c.s.Handoffs >= maxHandoffs && slices.ContainsFunc(m.Plan, func(p tool.Planned) bool { return p.Handoff && p.Refused == nil }):
 		c.limit("handoffs", strconv.Itoa(maxHandoffs))
 		return
@@ -110,9 +112,7 @@ func (c *change) begin(m *ModelAnswered) {
 		}
 		c.beginCall(m.Result, &calls[i], p)
 	}
-	if c.s.Known {
-		c.s.Said = append(slices.Clip(c.s.Said), m.Result.Message())
-	}
+	c.say(m.Result.Message())
 	c.advance()
 }
 
@@ -179,10 +179,13 @@ func (c *change) endCall(i int, out tool.Outcome) *Call {
 	if out.IsError {
 		k.Status = lifecycle.StepFailed
 	}
-	k.Result = model.CallResult{CallID: k.Plan.CallID, Content: out.Content, IsError: out.IsError}
+	result := model.CallResult{CallID: k.Plan.CallID, Content: out.Content, IsError: out.IsError}
 	e := StepEnded{
 		Idx: k.Idx, Kind: k.Kind, Status: k.Status, Output: out.Shown,
-		History: &model.Message{Role: model.Tool, Text: k.Said, Results: []model.CallResult{k.Result}},
+		History: c.heard(model.Message{Role: model.Tool, Text: k.Said, Results: []model.CallResult{result}}),
+	}
+	if c.s.Known {
+		k.Result = result
 	}
 	switch k.Kind {
 	case lifecycle.StepTool:
@@ -226,7 +229,7 @@ func (c *change) callFailed(key string) bool {
 func (c *change) called(i int, out tool.Outcome) {
 	c.clock()
 	c.endCall(i, out)
-	if !c.overTime() {
+	if !c.overTime() && !c.overHistory() {
 		c.advance()
 	}
 }
@@ -492,7 +495,7 @@ func (c *change) tellModel() {
 				said = append(said, k.Said)
 			}
 		}
-		c.s.Said = append(slices.Clip(c.s.Said), heard(results, said)...)
+		c.say(heard(results, said)...)
 	}
 	c.s.Calls, c.own = nil, false
 	c.ask()

@@ -391,6 +391,58 @@ func TestCallLimits(t *testing.T) {
 			}
 		}
 	})
+	said := func(idx, size int) ToolAnswered {
+		return ToolAnswered{Idx: idx, Outcome: tool.Outcome{Content: strings.Repeat("x", size), Shown: json.RawMessage(`"x"`)}}
+	}
+	history := func(t *testing.T, d decision) {
+		t.Helper()
+		if f := d.Next.Error; f == nil || f.Code != lifecycle.FailLimitExceeded || f.Message != "The run passed its limit history of 8 MiB." {
+			t.Errorf("%s %+v", d.Next.Status, f)
+		}
+	}
+	t.Run("the history while tools are called", func(t *testing.T) {
+		s := calling(t, many(128)...)
+		for i := range 8 {
+			s = decide(t, s, said(i+1, 1<<20-1000), t0).Next
+		}
+		if s.Status != lifecycle.RunRunning || len(owedKeys(s)) != 120 {
+			t.Fatalf("%s, %+v", s.Status, s.Error)
+		}
+		d := decide(t, s, said(9, 1<<20), t0)
+		if history(t, d); len(facts[StepEnded](d)) != 120 || len(owedKeys(d.Next)) != 0 {
+			t.Errorf("%d steps end", len(facts[StepEnded](d)))
+		}
+	})
+	t.Run("the history counts as JSON", func(t *testing.T) {
+		s := calling(t, many(2)...)
+		history(t, decide(t, s, ToolAnswered{Idx: 1, Outcome: tool.Outcome{Content: strings.Repeat("\x01", 8<<20/6)}}, t0))
+	})
+	t.Run("the history is passed by the model", func(t *testing.T) {
+		s := calling(t, freeCall)
+		s = decide(t, s, said(1, 8<<20-1000), t0).Next
+		turn := asks(2, freeCall)
+		turn.Result.Text = strings.Repeat("x", 2000)
+		d := decide(t, s, turn, t0)
+		if history(t, d); len(facts[StepBegan](d)) != 0 {
+			t.Error("a call begins")
+		}
+		turn.Result.Calls, turn.Plan, turn.Verdict = nil, nil, &Verdict{}
+		if d := decide(t, s, turn, t0); d.Next.Status != lifecycle.RunSucceeded {
+			t.Errorf("an answer: %s %+v", d.Next.Status, d.Next.Error)
+		}
+	})
+	t.Run("a large history is not kept in memory", func(t *testing.T) {
+		s := calling(t, many(4)...)
+		for i := range 3 {
+			s = decide(t, s, said(i+1, smallRequest/2), t0).Next
+		}
+		if s.Known || s.Said != nil || s.Calls[2].Result.Content != "" {
+			t.Errorf("%d messages are kept", len(s.Said))
+		}
+		if s = decide(t, s, said(4, 1), t0).Next; s.Open == nil || s.Known || len(s.Said) != 0 {
+			t.Errorf("%+v", s.Open)
+		}
+	})
 	t.Run("max_seconds does not count waiting", func(t *testing.T) {
 		s := decide(t, runningRun(t, seconds), asks(0, gatedCall), t0.Add(4*time.Second)).Next
 		s = decide(t, read(s, approved), told, t0.Add(time.Hour)).Next

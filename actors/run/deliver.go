@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"agentsvc/actors/durable"
@@ -139,7 +141,7 @@ func owedDelivery(s *State) []durable.Effect {
 // pointDelivered: the file is stored, and the commit that names it is not begun.
 var pointDelivered = failpoint.Declare("run.deliverable_stored")
 
-// errUnanswered says that the run's sealed steps do not end with a final text.
+// errUnanswered says that the run's last step is no final text.
 var errUnanswered = errors.New("run: the final text is not there")
 
 // deliver renders and stores the file. It returns nil if the file is no longer owed.
@@ -201,17 +203,24 @@ func (k *kind) render(ctx context.Context, s *State, kind deliverable.Kind) (*De
 	return &Delivered{Verdict: v, Artifact: a}, nil
 }
 
-// final reads the final text from the run's sealed steps and checks it again.
+// final reads the final text from the run's last step and checks it again.
 func (k *kind) final(ctx context.Context, s *State) (*Verdict, error) {
-	said, err := k.said(ctx, s)
+	last := s.Steps - 1
+	steps, _, err := k.cfg.Store.Sealed(ctx, s.Tenant, s.ID, last, math.MaxInt64)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the run's last step: %w", err)
 	}
-	if n := len(said); n > 0 && said[n-1].Role == model.Assistant && len(said[n-1].Calls) == 0 {
-		v := judge(ctx, s.Agent.Rules, said[n-1].Text)
-		return v, k.cite(ctx, s, v)
+	var m model.Message
+	if len(steps) == 1 {
+		if err := k.open(s, last, steps[0].Value, &m); err != nil {
+			return nil, err
+		}
 	}
-	return nil, errUnanswered
+	if m.Role != model.Assistant || len(m.Calls) > 0 {
+		return nil, errUnanswered
+	}
+	v := judge(ctx, s.Agent.Rules, m.Text)
+	return v, k.cite(ctx, s, v)
 }
 
 // made returns the row of an artifact.

@@ -33,10 +33,12 @@ type Store interface {
 	// Manifest returns the manifest of an agent's version; nil if there is none.
 	Manifest(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error)
 	// Messages returns the last limit messages of a thread up to and including the
-	// number upTo, oldest first.
-	Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]engine.Message, error)
-	// Sealed returns the sealed values of a run's ended steps, in order.
-	Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.Sealed, error)
+	// number upTo, oldest first, and their size. The oldest that do not fit into room bytes
+	// are left out, and size counts them too.
+	Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int, room int64) (list []engine.Message, size int64, err error)
+	// Sealed returns the sealed values of a run's ended steps from one step on, in order,
+	// and their size. If they are larger than room, there are no values.
+	Sealed(ctx context.Context, tenant id.TenantID, run id.RunID, from int, room int64) (list []engine.Sealed, size int64, err error)
 	Citing
 	// Published returns the agent of a slug and its published version; not ok if
 	// there is none.
@@ -186,9 +188,11 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 		result *model.Result
 		price  model.Price
 	)
+	place := place{of: k.requests, tenant: s.Tenant}
+	defer place.give()
 	err := retry(turn, func() (err error) {
 		if req == nil {
-			if req, err = k.request(turn, s); err != nil {
+			if req, err = k.request(turn, s, &place); err != nil {
 				return err
 			}
 		}
@@ -226,8 +230,11 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 		return TimeUp{Idx: e.Idx}
 	}
 	var failure *model.Error
-	if errors.As(err, &failure) {
+	switch {
+	case errors.As(err, &failure):
 		return k.gaveUp(e, req, speech, price, failure)
+	case errors.Is(err, errHistory):
+		return ModelFailed{Idx: e.Idx, Code: lifecycle.FailLimitExceeded, Message: passed("history", historyLimit)}
 	}
 	k.log(k.cfg.Log.Error(), s).Err(err).Msg("model turn could not be asked")
 	return ModelFailed{Idx: e.Idx, Code: lifecycle.FailInternal, Message: internalMessage}

@@ -129,7 +129,7 @@ func (c *change) retrieved(m Retrieved) bool {
 		e.Status = lifecycle.StepFailed
 	} else {
 		said := model.Message{Role: model.User, Text: evidenceNote + out.Content, Aside: true}
-		e.History = &said
+		e.History = c.heard(said)
 		c.say(said)
 	}
 	c.endStep(e)
@@ -153,6 +153,15 @@ func (c *change) retrieved(m Retrieved) bool {
 func (c *change) retrievalSeq(out tool.Outcome) int64 {
 	c.s.Seq += int64(event.CountRetrieved(out.Shown))
 	return c.seq()
+}
+
+// heard counts a message that its step keeps for the run's history. A run that has heard much
+// keeps none of it in memory.
+func (c *change) heard(m model.Message) *model.Message {
+	if c.s.Heard += m.Size(); c.s.Heard > smallRequest {
+		c.s.Said, c.s.Known = nil, false
+	}
+	return &m
 }
 
 // say adds messages to the run's history.

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"mime"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"agentsvc/actors/limit/turn"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
@@ -23,9 +25,58 @@ import (
 // maxInline bounds the attachments in one request, in bytes of text.
 const maxInline = 256 << 10
 
+// Runs are told what strangers write: tools, models and people. So a run's history has a bound,
+// and what the large requests of a node take together has one too: from smallRequest on, a
+// request has a place for each smallRequest of it, from the reading of the history to the end
+// of the turn. Tenants take turns. A run that has heard that much reads its history for each
+// turn, and keeps none of it between.
+const (
+	// maxHistory bounds what model and tools have said in a run, as JSON. A window of two
+	// million tokens has room for it.
+	maxHistory   = 8 << 20
+	historyLimit = "8 MiB"
+	// maxThread bounds the messages of the thread in one request.
+	maxThread = 4 << 20
+
+	smallRequest  = 256 << 10
+	requestPlaces = 1024 // on a node: 256 MiB
+	requestEach   = 128  // of a tenant: a turn may take long, and few tenants must not take all
+	// sealing is what a sealed value takes beside what is counted: names of fields, key, nonce.
+	sealing = 512
+)
+
+// errHistory says that the history of a run is too large to be read.
+var errHistory = errors.New("run: the history is over its limit")
+
+// place is what a request has of the node's places.
+type place struct {
+	of     *turn.Places
+	tenant id.TenantID
+	n      int
+}
+
+// take waits for the places of a request of that size.
+func (p *place) take(ctx context.Context, size int64) (err error) {
+	if p.n > 0 { // at an earlier try
+		return nil
+	}
+	n, err := p.of.TakeSome(ctx, p.tenant, int((size+smallRequest-1)/smallRequest))
+	if err == nil {
+		p.n = n
+	}
+	return err
+}
+
+func (p *place) give() {
+	if p.n > 0 {
+		p.of.GiveSome(p.tenant, p.n)
+	}
+}
+
 // request returns the request to the model: the instructions, the last messages of the
-// thread up to the run's own, and the messages of the run so far.
-func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
+// thread up to the run's own, and the messages of the run so far. What is large is read only
+// once its size is known and has its places.
+func (k *kind) request(ctx context.Context, s *State, p *place) (*model.Request, error) {
 	m := s.Agent.Manifest
 	req := &model.Request{
 		Model: m.Model.Name, System: m.Instructions, Temperature: m.Model.Temperature, MaxOutputTokens: m.Model.MaxOutputTokens,
@@ -34,36 +85,59 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 	if m.Model.Thinking != nil {
 		req.ThinkingBudget = m.Model.Thinking.BudgetTokens
 	}
-	in := readInput(s.Input)
-	if s.ThreadID == nil || s.ThreadSeq <= 1 && len(in.AttachmentIDs) == 0 { // nothing to read
-		req.Messages = []model.Message{{Role: model.User, Text: in.prompt}}
-	} else {
-		rows, err := k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, m.Memory.MaxMessages)
-		if err != nil {
-			return nil, fmt.Errorf("read the thread's messages: %w", err)
-		}
-		if n := len(rows); n == 0 || rows[n-1].Seq != s.ThreadSeq { // the thread was deleted in between
-			rows = append(rows, engine.Message{Role: string(model.User), Content: in.prompt})
-		}
-		if req.Messages, err = k.thread(ctx, s.Tenant, rows); err != nil {
-			return nil, err
-		}
-	}
 	if k.hasTools(s) {
 		var err error
 		if req.Tools, err = k.cfg.Tools.Offer(ctx, callerOf(s)); err != nil {
 			return nil, fmt.Errorf("read the agent's tools: %w", err)
 		}
 	}
-	said := s.Said
-	if !s.Known {
-		var err error
-		if said, err = k.said(ctx, s); err != nil {
+	said, saidSize, err := k.said(ctx, s, smallRequest)
+	if err != nil {
+		return nil, err
+	}
+	thread, threadSize, err := k.messages(ctx, s, smallRequest)
+	if err != nil {
+		return nil, err
+	}
+	size := int64(len(req.System)) + saidSize + min(threadSize, maxThread)
+	for i := range req.Tools {
+		size += int64(len(req.Tools[i].Description) + len(req.Tools[i].Schema))
+	}
+	if size > smallRequest {
+		said, thread = nil, nil // a request that waits holds nothing
+		if err := p.take(ctx, size); err != nil {
+			return nil, err
+		}
+		if said, _, err = k.said(ctx, s, math.MaxInt64); err != nil {
+			return nil, err
+		}
+		if thread, _, err = k.messages(ctx, s, maxThread); err != nil {
 			return nil, err
 		}
 	}
-	req.Messages = model.Repair(append(req.Messages, said...))
+	req.Messages = model.Repair(append(thread, said...))
 	return req, nil
+}
+
+// messages returns the last messages of the thread up to the run's own: those that fit into
+// room bytes, and the run's own. size counts all.
+func (k *kind) messages(ctx context.Context, s *State, room int64) (list []model.Message, size int64, err error) {
+	in := readInput(s.Input)
+	if s.ThreadID == nil || s.ThreadSeq <= 1 && len(in.AttachmentIDs) == 0 { // nothing to read
+		return []model.Message{{Role: model.User, Text: in.prompt}}, int64(len(in.prompt)), nil
+	}
+	rows, size, err := k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, s.Agent.Manifest.Memory.MaxMessages, room)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the thread's messages: %w", err)
+	}
+	if size > room && room < maxThread { // they are read again
+		return nil, size, nil
+	}
+	if n := len(rows); n == 0 || rows[n-1].Seq != s.ThreadSeq { // the thread was deleted in between
+		rows = append(rows, engine.Message{Role: string(model.User), Content: in.prompt})
+	}
+	list, err = k.thread(ctx, s.Tenant, rows)
+	return list, size, err
 }
 
 // thread returns the conversation of a thread's messages. The newest attachments are
@@ -148,14 +222,21 @@ func (a attachment) isText() bool {
 	return false
 }
 
-// said reads the messages of the run from its sealed steps.
-func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
-	if s.Steps == 0 {
-		return nil, nil
+// said returns the messages of the run, from its sealed steps if they are not in memory, and
+// their size. If that is more than room, there are none.
+func (k *kind) said(ctx context.Context, s *State, room int64) ([]model.Message, int64, error) {
+	if s.Known || s.Steps == 0 {
+		return s.Said, int64(s.Heard), nil
 	}
-	steps, err := k.cfg.Store.Sealed(ctx, s.Tenant, s.ID)
-	if err != nil {
-		return nil, fmt.Errorf("read the run's steps: %w", err)
+	most := maxHistory + sealing*int64(s.Steps)
+	steps, size, err := k.cfg.Store.Sealed(ctx, s.Tenant, s.ID, 0, min(room, most))
+	switch {
+	case err != nil:
+		return nil, 0, fmt.Errorf("read the run's steps: %w", err)
+	case size > most:
+		return nil, 0, errHistory
+	case size > room:
+		return nil, size, nil
 	}
 	out := make([]model.Message, 0, len(steps))
 	var results []model.CallResult // of the current turn, one step each
@@ -166,10 +247,10 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 			results, people = nil, nil
 		}
 	}
-	for i, step := range steps {
+	for _, step := range steps {
 		var m model.Message
 		if err := k.open(s, step.Idx, step.Value, &m); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if m.Role == model.Tool {
 			results = append(results, m.Results...)
@@ -180,13 +261,12 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 		}
 		flush()
 		out = append(out, m)
-		// A text is sealed if it was asked for again, or if it is final and becomes a deliverable.
-		if final := s.Delivers && i == len(steps)-1; m.Role == model.Assistant && len(m.Calls) == 0 && !final {
+		if m.Role == model.Assistant && len(m.Calls) == 0 { // a text that was asked for again
 			out = append(out, reminder())
 		}
 	}
 	flush()
-	return out, nil
+	return out, size, nil
 }
 
 // heard returns the messages that follow a turn with calls: the results in call order, then

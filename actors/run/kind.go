@@ -73,8 +73,8 @@ type kind struct {
 	cfg      Config
 	agents   *agents
 	speaking sync.Map // id.RunID to the *speech of its open model step
-	// rendering are the node's places for rendering deliverables.
-	rendering *turn.Places
+	// rendering are the node's places for rendering deliverables, requests those for large requests.
+	rendering, requests *turn.Places
 }
 
 // New is the kind run. Its effects last as long as a model's turn, so the host's
@@ -86,7 +86,7 @@ func New(cfg Config) durable.Kind[State] {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
-	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}, rendering: turn.New(maxRendering, 1)}
+	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}, rendering: turn.New(maxRendering, 1), requests: turn.New(requestPlaces, requestEach)}
 	return durable.Kind[State]{
 		Name:    msg.KindRun,
 		Machine: Machine{Slots: cfg.Slots != nil},

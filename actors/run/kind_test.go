@@ -135,7 +135,7 @@ func (r *reads) Manifest(ctx context.Context, t id.TenantID, a id.AgentID, v int
 	}
 	return r.Store.Manifest(ctx, t, a, v)
 }
-func (r *reads) Messages(ctx context.Context, t id.TenantID, x id.ThreadID, upTo int64, limit int) ([]engine.Message, error) {
+func (r *reads) Messages(ctx context.Context, t id.TenantID, x id.ThreadID, upTo int64, limit int, room int64) ([]engine.Message, int64, error) {
 	r.count("messages")
 	r.mu.Lock()
 	lose := r.lost > 0
@@ -144,13 +144,13 @@ func (r *reads) Messages(ctx context.Context, t id.TenantID, x id.ThreadID, upTo
 	}
 	r.mu.Unlock()
 	if lose {
-		return nil, problem.Unavailable("The history could not be read.", 0)
+		return nil, 0, problem.Unavailable("The history could not be read.", 0)
 	}
-	return r.Store.Messages(ctx, t, x, upTo, limit)
+	return r.Store.Messages(ctx, t, x, upTo, limit, room)
 }
-func (r *reads) Sealed(ctx context.Context, t id.TenantID, x id.RunID) ([]engine.Sealed, error) {
+func (r *reads) Sealed(ctx context.Context, t id.TenantID, x id.RunID, from int, room int64) ([]engine.Sealed, int64, error) {
 	r.count("sealed")
-	return r.Store.Sealed(ctx, t, x)
+	return r.Store.Sealed(ctx, t, x, from, room)
 }
 func (r *reads) Thread(ctx context.Context, t id.TenantID, x id.ThreadID, window int) (*engine.Thread, error) {
 	r.count("thread")

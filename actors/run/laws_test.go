@@ -191,17 +191,17 @@ func (w *lawWorld) Manifest(_ context.Context, _ id.TenantID, a id.AgentID, _ in
 	return json.RawMessage(w.agents[a]), nil
 }
 
-func (w *lawWorld) Messages(context.Context, id.TenantID, id.ThreadID, int64, int) ([]engine.Message, error) {
-	return []engine.Message{{Seq: 5, Role: "user", Content: "x"}}, nil
+func (w *lawWorld) Messages(context.Context, id.TenantID, id.ThreadID, int64, int, int64) ([]engine.Message, int64, error) {
+	return []engine.Message{{Seq: 5, Role: "user", Content: "x"}}, 1, nil
 }
 
-func (w *lawWorld) Sealed(context.Context, id.TenantID, id.RunID) (out []engine.Sealed, err error) {
+func (w *lawWorld) Sealed(_ context.Context, _ id.TenantID, _ id.RunID, from int, _ int64) (out []engine.Sealed, size int64, err error) {
 	for _, s := range w.db.steps {
-		if s.end != nil && s.Sealed != nil && (s.end.Status == lifecycle.StepSucceeded || s.end.Status == lifecycle.StepFailed) {
-			out = append(out, engine.Sealed{Idx: s.Idx, Value: s.Sealed})
+		if s.end != nil && s.Idx >= from && s.Sealed != nil && (s.end.Status == lifecycle.StepSucceeded || s.end.Status == lifecycle.StepFailed) {
+			out, size = append(out, engine.Sealed{Idx: s.Idx, Value: s.Sealed}), size+int64(len(s.Sealed))
 		}
 	}
-	return out, nil
+	return out, size, nil
 }
 
 func (w *lawWorld) Cited(context.Context, id.TenantID, id.RunID, []string) (map[string]knowledge.Citation, error) {
@@ -741,7 +741,7 @@ func editedArgs(idx int) []byte {
 // hears checks a request to the model: it has every turn of the run with its results in call order,
 // followed by what people said.
 func (w *lawWorld) hears(e ModelCall) {
-	req, err := w.k.request(context.Background(), e.Of)
+	req, err := w.k.request(context.Background(), e.Of, &place{})
 	w.must(err == nil, "the model could not be asked: %v", err)
 	speaker := agentA
 	for _, m := range w.db.marks {

@@ -231,7 +231,7 @@ func (c *change) ask() {
 	if c.s.Agent == nil {
 		panic(errNoAgent)
 	}
-	if c.leaving {
+	if c.overHistory() || c.leaving {
 		return
 	}
 	if c.s.Steps >= c.s.Agent.Manifest.Limits.MaxSteps {
@@ -281,8 +281,7 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 	}
 	again := len(r.Calls) == 0 && !c.s.AskedAgain && c.s.uncited(m.Verdict)
 	if len(r.Calls) > 0 || again || deliverableOf(c.s.Input) != "" {
-		turn := r.Message()
-		e.History = &turn
+		e.History = c.heard(r.Message())
 	}
 	c.endStep(e)
 	c.s.Retried = false
@@ -457,6 +456,20 @@ func (c *change) overUse() bool {
 	return true
 }
 
+// overHistory looks at what this activation has heard. What was said before is counted where
+// it is read.
+func (c *change) overHistory() bool {
+	if c.s.Heard <= maxHistory {
+		return false
+	}
+	c.limit("history", historyLimit)
+	return true
+}
+
 func (c *change) limit(name, value string) {
-	c.end(lifecycle.RunFailed, lifecycle.FailLimitExceeded, "The run passed its limit "+name+" of "+value+".")
+	c.end(lifecycle.RunFailed, lifecycle.FailLimitExceeded, passed(name, value))
+}
+
+func passed(name, value string) string {
+	return "The run passed its limit " + name + " of " + value + "."
 }

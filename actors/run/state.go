@@ -64,9 +64,11 @@ type State struct {
 	// Unread says that the version could not be read: the run is not accepted.
 	Unread bool
 	// Said holds the messages of model and tools in this run, in order. It is valid if
-	// Known; after an activation it is read from the sealed steps.
+	// Known. After an activation, and once it is large, it is read from the sealed steps.
 	Said  []model.Message
 	Known bool
+	// Heard is the size of what model and tools said in this activation.
+	Heard int
 }
 
 // Failure is why a run ended badly.

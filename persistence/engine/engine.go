@@ -264,17 +264,24 @@ func lastEdit(decisions json.RawMessage) (json.RawMessage, error) {
 	return nil, nil
 }
 
-// Sealed returns the sealed values of a run's ended steps, in order, without abandoned steps.
-func (s *Store) Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]Sealed, error) {
-	rows, err := s.pool.Query(ctx, sealedSQL, tenant, run)
-	if err != nil {
-		return nil, fmt.Errorf("read the steps of run %s: %w", run, err)
+// Sealed returns the sealed values of a run's ended steps from one step on, in order, without
+// abandoned steps, and their size. If they are larger than room, there are no values.
+func (s *Store) Sealed(ctx context.Context, tenant id.TenantID, run id.RunID, from int, room int64) (out []Sealed, size int64, err error) {
+	rows, err := s.pool.Query(ctx, sealedSQL, tenant, run, from, room)
+	if err == nil {
+		var v Sealed
+		_, err = pgx.ForEachRow(rows, []any{&v.Idx, &v.Value, &size}, func() error {
+			out, v = append(out, v), Sealed{}
+			return nil
+		})
 	}
-	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Sealed])
-	if err != nil {
-		return nil, fmt.Errorf("read the steps of run %s: %w", run, err)
+	switch {
+	case err != nil:
+		return nil, 0, fmt.Errorf("read the steps of run %s: %w", run, err)
+	case size > room:
+		return nil, size, nil
 	}
-	return out, nil
+	return out, size, nil
 }
 
 // Manifest returns the manifest of a version of an agent; nil if there is none.
@@ -325,18 +332,22 @@ func (s *Store) Slug(ctx context.Context, tenant id.TenantID, agent id.AgentID) 
 }
 
 // Messages returns the last limit messages of a thread up to and including the position upTo,
-// oldest first.
-func (s *Store) Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]Message, error) {
-	rows, err := s.pool.Query(ctx, messagesSQL, tenant, thread, upTo, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the messages of thread %s: %w", thread, err)
+// oldest first, and their size. The oldest that do not fit into room bytes are left out, and
+// size counts them too.
+func (s *Store) Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int, room int64) (out []Message, size int64, err error) {
+	rows, err := s.pool.Query(ctx, messagesSQL, tenant, thread, upTo, limit, room)
+	if err == nil {
+		var m Message
+		_, err = pgx.ForEachRow(rows, []any{&m.Seq, &m.Role, &m.Content, &m.Attachments, &size}, func() error {
+			out, m = append(out, m), Message{}
+			return nil
+		})
 	}
-	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Message])
 	if err != nil {
-		return nil, fmt.Errorf("read the messages of thread %s: %w", thread, err)
+		return nil, 0, fmt.Errorf("read the messages of thread %s: %w", thread, err)
 	}
 	slices.Reverse(out)
-	return out, nil
+	return out, size, nil
 }
 
 // Thread returns the thread, its first open runs and the runs of its newest messages, at most

@@ -172,9 +172,15 @@ func TestSealedLeavesOutAbandonedSteps(t *testing.T) {
 		}
 		w.step(r, idx, status, sealed)
 	}
-	got, err := w.store.Sealed(t.Context(), w.tenant, r)
-	if err != nil || len(got) != 2 || got[0].Idx != 0 || got[1].Idx != 2 || string(got[1].Value) != "2" {
-		t.Errorf("%+v, %v", got, err)
+	got, size, err := w.store.Sealed(t.Context(), w.tenant, r, 0, 2)
+	if err != nil || size != 2 || len(got) != 2 || got[0].Idx != 0 || string(got[0].Value) != "0" || got[1].Idx != 2 || string(got[1].Value) != "2" {
+		t.Errorf("%+v, %d, %v", got, size, err)
+	}
+	if got, size, err := w.store.Sealed(t.Context(), w.tenant, r, 0, 1); err != nil || size != 2 || len(got) != 0 {
+		t.Errorf("without room: %+v, %d, %v", got, size, err)
+	}
+	if got, size, err := w.store.Sealed(t.Context(), w.tenant, r, 1, 1); err != nil || size != 1 || len(got) != 1 || got[0].Idx != 2 {
+		t.Errorf("from step 1: %+v, %d, %v", got, size, err)
 	}
 }
 
@@ -185,13 +191,29 @@ func TestMessages(t *testing.T) {
 		w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) VALUES ($1, $2, $3, $4, 'user', $5, now())`,
 			w.tenant, th, seq+1, id.NewAnywhere(), fmt.Sprint(seq+1))
 	}
-	got, err := w.store.Messages(t.Context(), w.tenant, th, 5, 3)
-	var content []string
-	for _, m := range got {
-		content = append(content, m.Content)
-	}
-	if err != nil || !slices.Equal(content, []string{"3", "4", "5"}) || got[0].Seq != 3 {
-		t.Errorf("%v, %v", content, err)
+	for _, c := range []struct {
+		upTo int64
+		room int64
+		want []string
+		size int64
+	}{
+		{5, 3, []string{"3", "4", "5"}, 3},
+		{5, 2, []string{"4", "5"}, 3}, // the oldest is left out, and counted
+		{5, 0, []string{"5"}, 3},      // the one that is answered is never left out
+		{9, 3, []string{"4", "5", "6"}, 3},
+		{9, 0, nil, 0},
+	} {
+		got, size, err := w.store.Messages(t.Context(), w.tenant, th, c.upTo, 3, c.room)
+		var content []string
+		for _, m := range got {
+			content = append(content, fmt.Sprint(m.Seq))
+			if m.Content != fmt.Sprint(m.Seq) || m.Role != "user" {
+				t.Errorf("message %d is %+v", m.Seq, m)
+			}
+		}
+		if err != nil || !slices.Equal(content, c.want) || size != c.size {
+			t.Errorf("up to %d in %d bytes: %v of %d bytes, %v", c.upTo, c.room, content, size, err)
+		}
 	}
 }
 
@@ -273,10 +295,10 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 	if got, err := w.store.Thread(ctx, w.other, th, 9); err != nil || got != nil {
 		t.Error("thread", got, err)
 	}
-	if got, err := w.store.Sealed(ctx, w.other, r); err != nil || len(got) != 0 {
+	if got, _, err := w.store.Sealed(ctx, w.other, r, 0, 99); err != nil || len(got) != 0 {
 		t.Error("sealed", got, err)
 	}
-	if got, err := w.store.Messages(ctx, w.other, th, 9, 9); err != nil || len(got) != 0 {
+	if got, _, err := w.store.Messages(ctx, w.other, th, 9, 9, 99); err != nil || len(got) != 0 {
 		t.Error("messages", got, err)
 	}
 	if got, err := w.store.OpenRuns(ctx, w.other, th, 0, 9); err != nil || len(got) != 0 {

@@ -64,6 +64,36 @@ type Message struct {
 	Aside bool `json:"aside,omitempty"`
 }
 
+// Size returns the bytes that the message takes as JSON, without the names of its fields.
+func (m *Message) Size() int {
+	n := jsonSize(m.Text)
+	for i := range m.Thinking {
+		n += jsonSize(m.Thinking[i].Text) + len(m.Thinking[i].Signature) + len(m.Thinking[i].Redacted)
+	}
+	for i := range m.Calls {
+		n += jsonSize(m.Calls[i].ID) + jsonSize(m.Calls[i].Name) + jsonSize(string(m.Calls[i].Args)) + jsonSize(m.Calls[i].Malformed)
+	}
+	for i := range m.Results {
+		n += jsonSize(m.Results[i].CallID) + jsonSize(m.Results[i].Content)
+	}
+	return n
+}
+
+// jsonSize returns the bytes of a text as encoding/json writes it: a control character takes
+// six, and so does each character that means something in HTML.
+func jsonSize(s string) int {
+	n := len(s)
+	for _, c := range []byte(s) {
+		switch {
+		case c == '"', c == '\\', c == '\n', c == '\r', c == '\t', c == '\b', c == '\f':
+			n++
+		case c < 0x20, c == '<', c == '>', c == '&':
+			n += 5
+		}
+	}
+	return n
+}
+
 // Thinking is one block of a model's reasoning. Signature and Redacted are specific to the
 // provider: a block is sent back unchanged, in its place before the calls.
 type Thinking struct {

@@ -24,8 +24,12 @@ WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx >= (SELECT r.steps - 128 FROM
   AND s.status IN ('running', 'waiting')
 ORDER BY s.idx
 
+-- The size of all values is read without the values: Postgres keeps it beside them. If they do not fit into $4 bytes, none is read.
 -- name: sealed
-SELECT idx, sealed FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND sealed IS NOT NULL AND status IN ('succeeded', 'failed') ORDER BY idx
+SELECT idx, CASE WHEN size <= $4 THEN sealed END, size FROM (
+  SELECT idx, sealed, sum(octet_length(sealed)) OVER () AS size FROM run_steps
+  WHERE tenant_id = $1 AND run_id = $2 AND idx >= $3 AND sealed IS NOT NULL AND status IN ('succeeded', 'failed')
+) s ORDER BY idx
 
 -- The chunks that a run's searches found, of those that have one of the marks $3.
 -- name: cited
@@ -44,10 +48,16 @@ WHERE tenant_id = $1 AND slug = $2 AND archived_at IS NULL AND published_version
 -- name: slug
 SELECT slug FROM agents WHERE tenant_id = $1 AND id = $2
 
--- The last messages up to a position, newest first.
+-- The last messages up to a position, newest first: those that fit into $5 bytes, and the one at the position. The last column is the
+-- size of all, which is read without their contents: Postgres keeps it beside them.
 -- name: messages
-SELECT seq, role, content, attachments FROM messages
-WHERE tenant_id = $1 AND thread_id = $2 AND seq <= $3 ORDER BY seq DESC LIMIT $4
+SELECT seq, role, content, attachments, size FROM (
+  SELECT seq, role, content, attachments, sum(octet_length(content)) OVER () AS size,
+         sum(octet_length(content)) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) AS so_far
+  FROM (
+    SELECT seq, role, content, attachments FROM messages WHERE tenant_id = $1 AND thread_id = $2 AND seq <= $3 ORDER BY seq DESC LIMIT $4
+  ) last
+) m WHERE so_far <= $5 OR seq = $3 ORDER BY seq DESC
 
 -- name: thread
 SELECT agent_id, created_by, end_user_id, next_seq, deleted_at, version, owner_epoch FROM threads WHERE tenant_id = $1 AND id = $2

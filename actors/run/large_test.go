@@ -1,0 +1,64 @@
+package run_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/tool"
+)
+
+// A run that has heard much keeps nothing of it in memory, and the model gets it all the same.
+func TestALargeHistoryIsReadForEachTurn(t *testing.T) {
+	w := newWorld(t, toolAgent, withTools)
+	large := strings.Repeat("x", 200<<10)
+	w.tools.answer = func(_ context.Context, p tool.Planned) *tool.Outcome {
+		return &tool.Outcome{Content: p.Tool + large, Shown: json.RawMessage(`"x"`)}
+	}
+	r := w.post(w.newThread(), "/call free.a {}\n/call free.b {}\n/say Done.")
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got, w.text(`SELECT error_message FROM runs WHERE id = $1`, r))
+	}
+	ms := w.asked()
+	if len(ms) != 3 || len(ms[1].Calls) != 2 || len(ms[2].Results) != 2 || ms[2].Results[0].Content != "free.a"+large || ms[2].Results[1].Content != "free.b"+large {
+		t.Errorf("the model gets %d messages", len(ms))
+	}
+	if n := w.store.of("sealed"); n != 2 { // once for the size, once for the values
+		t.Errorf("the steps were read %d times", n)
+	}
+}
+
+// A history that is over the limit in the rows, as an earlier build may have left it, is not read.
+func TestAHistoryOverTheLimitIsNotRead(t *testing.T) {
+	w := newWorld(t, toolAgent, withTools)
+	r := w.post(w.newThread(), gatedTurn)
+	w.waits(r)
+	w.exec(`UPDATE run_steps SET sealed = convert_to(repeat('x', 9 << 20), 'UTF8') WHERE run_id = $1 AND idx = 0`, r)
+	asked := len(w.models.requests())
+	w.approve(r, 1)
+	if got := w.ends(r); got != "failed" || len(w.models.requests()) != asked {
+		t.Errorf("%s, the model was asked %d times", got, len(w.models.requests()))
+	}
+	w.is("LIMIT_EXCEEDED: The run passed its limit history of 8 MiB.", `SELECT error_code || ': ' || error_message FROM runs WHERE id = $1`, r)
+}
+
+// The oldest messages of a thread that do not fit into a request are left out.
+func TestALargeThread(t *testing.T) {
+	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"memory":{"max_messages":1000}}`)
+	th := w.newThread()
+	for seq := 1; seq <= 5; seq++ {
+		w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) VALUES ($1, $2, $3, $4, 'assistant', $3::bigint ||  repeat('x', 3 << 19), now())`,
+			w.tenant, th, seq, id.NewAnywhere())
+	}
+	w.exec(`UPDATE threads SET next_seq = 6 WHERE id = $1`, th)
+	if got := w.ends(w.post(th, "hi")); got != "succeeded" {
+		t.Fatal(got)
+	}
+	ms := w.asked()
+	if len(ms) != 3 || ms[0].Text[:2] != "4x" || ms[1].Text[:2] != "5x" || ms[2].Text != "hi" || ms[2].Role != model.User {
+		t.Errorf("the model gets %d messages", len(ms))
+	}
+}
