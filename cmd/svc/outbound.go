@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"agentsvc/actors/limit/turn"
 	"agentsvc/persistence/knowledge"
 	"agentsvc/persistence/store"
 	"agentsvc/transport/browser"
@@ -33,6 +34,13 @@ type outbound struct {
 	noted      *store.Noted     // writes how exchanges with tool servers went, and denied origins
 }
 
+// Places of a node for answers of tool servers above 64 KiB, and those of one tenant. An answer of 8 MiB takes
+// about five times as much while it is read.
+const (
+	largeAnswers     = 16
+	largeAnswersEach = 4
+)
+
 func (s *service) openOutbound(context.Context) error {
 	c := s.c
 	s.guard = egress.New(egress.Config{Allow: c.OutboundAllow, Own: ownAddresses(s.ln, c.MetricsAddr, c.ClusterAddr), Live: s.live})
@@ -42,7 +50,8 @@ func (s *service) openOutbound(context.Context) error {
 	s.onStop(infallible(registry.Close))
 	s.models = &provider.Providers{Tables: s.tables, Vault: s.keys, Registry: registry}
 	s.index = knowledge.NewIndex(s.pools.api, s.models)
-	gateway := mcp.New(mcp.Config{Guard: s.guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: s.live, Log: s.log})
+	gateway := mcp.New(mcp.Config{Guard: s.guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: s.live,
+		Large: turn.New(largeAnswers, largeAnswersEach), Log: s.log})
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
 	s.onStop(infallible(s.attempts.Close))

@@ -153,6 +153,8 @@ func (g *Gateway) once(parent, ctx context.Context, s *session, t Target, name s
 	if err != nil {
 		return Answer{}, g.outside(parent, ctx, err)
 	}
+	o.places, o.tenant = g.cfg.Large, t.Tenant
+	defer o.leave()
 	var r mcp.CallToolRequest
 	r.Params.Name = name
 	if len(args) > 0 {
@@ -164,6 +166,11 @@ func (g *Gateway) once(parent, ctx context.Context, s *session, t Target, name s
 			e = g.ended(parent, e.MaybeRan)
 		}
 		return Answer{}, e
+	}
+	if len(o.answer()) > smallAnswer { // of a process, whose output is not read by call
+		if err := o.enter(ctx); err != nil {
+			return Answer{}, err
+		}
 	}
 	a, err := decodeResult(o.answer())
 	var e *Error

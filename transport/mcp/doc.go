@@ -29,6 +29,9 @@
 // killed. For stdio, Error.MaybeRan is exact, because the bytes written are known; over HTTP
 // a request counts as sent once its head was written.
 //
-// At most 256 calls of one client run at once; others wait within their time. No lock is held
-// over I/O, and no limit is shared between servers, so that a slow server delays no other.
+// At most 256 calls of one client run at once; others wait within their time. An answer above 64
+// KiB is read on only with a place (Config.Large), of which each tenant has a part. No lock is
+// held over I/O, and no other limit is shared between servers, so that a slow server delays no
+// other. Processes of stdio servers are the operator's programs: their output is read without a
+// place, and decoded with one.
 package mcp

@@ -25,7 +25,7 @@ const (
 	Protocol     Kind = "protocol"      // the server refused the request, or its response is not MCP
 	Refused      Kind = "refused"       // by the outbound guard, or a command that is not allowed
 	UnknownTool  Kind = "unknown_tool"  // the server lists no tool of this name
-	Cancelled    Kind = "cancelled"     // the caller left, the gateway closed, or this node lost its lease
+	Cancelled    Kind = "cancelled"     // the caller left, the gateway closed, or this node lost its lease or had no room
 	NoCredential Kind = "no_credential" // the server requires a credential and none can be sent
 )
 

@@ -31,12 +31,22 @@ type Config struct {
 	// Env is the whole environment of a stdio server besides its credential, usually PATH and
 	// HOME. Nil means a plain PATH.
 	Env []string
+	// Large gives out the places of the node for large answers of calls and lists, of which
+	// each tenant has a part. nil: there is no bound.
+	Large Places
 	// Live reports whether this process still holds its lease, like egress.Config.Live for
 	// connections. While it does not, no stdio server is started and nothing is written to
 	// one. It must be cheap. nil means always.
 	Live func() bool
 	Log  zerolog.Logger
 	Now  func() time.Time // nil is time.Now
+}
+
+// Places are those of a node for large answers; tenants take turns (turn.Places).
+type Places interface {
+	// Take waits for a place, which the caller gives back, unless there is an error.
+	Take(ctx context.Context, t id.TenantID) error
+	Give(t id.TenantID)
 }
 
 // Target identifies a server and the credential to use.

@@ -199,6 +199,11 @@ func (b *answerBody) Read(p []byte) (int, error) {
 		b.o.fail(e)
 		return 0, e
 	}
+	if b.scan.size > smallAnswer {
+		if err := b.o.enter(b.ctx); err != nil {
+			return 0, err
+		}
+	}
 	if err != nil && err != io.EOF && b.ctx.Err() == nil {
 		e := &Error{Kind: Unreachable, Message: "the connection to the tool server broke", MaybeRan: true, Err: b.o.cause(err)}
 		if errors.Is(err, egress.ErrSuspended) { // HTTP/2 writes while it reads

@@ -149,6 +149,8 @@ func (g *Gateway) ask(e *entry, t Target) (*catalog, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.places, o.tenant = g.cfg.Large, t.Tenant
+	defer o.leave()
 	for again := true; ; again = false {
 		s, err := g.session(ctx, e, t)
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"agentsvc/schemas/id"
 )
 
 // op is one operation on a server (beginning a session, a list, a call): its credential, its
@@ -20,7 +22,12 @@ type op struct {
 	requests atomic.Int32 // HTTP requests left
 	asked    atomic.Int32 // server requests that may still be answered
 
+	places Places // for a large answer; nil: it needs none
+	tenant id.TenantID
+
 	mu      sync.Mutex // guards the fields below
+	placed  bool       // it has a place
+	over    bool       // it has ended, and takes none
 	dropped int        // tools left out of the list
 	// The current exchange:
 	method string
@@ -49,6 +56,39 @@ func with(ctx context.Context, o *op) context.Context { return context.WithValue
 func opOf(ctx context.Context) *op {
 	o, _ := ctx.Value(opKey{}).(*op)
 	return o
+}
+
+// enter waits for the place that a large answer needs, until leave. While it waits, the answer
+// is not read on.
+func (o *op) enter(ctx context.Context) error {
+	o.mu.Lock()
+	needs := o.places != nil && !o.placed && !o.over
+	o.mu.Unlock()
+	if !needs {
+		return nil
+	}
+	if err := o.places.Take(ctx, o.tenant); err != nil {
+		e := &Error{Kind: Cancelled, Message: "this node had no room for the tool server's answer in time", MaybeRan: true, Err: err}
+		o.fail(e)
+		return e
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.placed || o.over {
+		o.places.Give(o.tenant)
+	}
+	o.placed = !o.over
+	return nil
+}
+
+// leave ends the operation: its answer is not in memory any more.
+func (o *op) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.placed {
+		o.places.Give(o.tenant)
+	}
+	o.placed, o.over = false, true
 }
 
 // begin starts the next exchange.

@@ -2,10 +2,12 @@ package mcp
 
 const (
 	maxAnswer = 8 << 20 // bytes of one call's response
-	maxList   = 4 << 20 // bytes of one list of tools, all pages
-	maxHello  = 1 << 20 // bytes for beginning a session
-	maxValues = 250_000 // JSON values of one exchange
-	maxLines  = 1_024   // lines of one server-sent event
+	// smallAnswer is how much of a response is read without a place of the node.
+	smallAnswer = 64 << 10
+	maxList     = 4 << 20 // bytes of one list of tools, all pages
+	maxHello    = 1 << 20 // bytes for beginning a session
+	maxValues   = 250_000 // JSON values of one exchange
+	maxLines    = 1_024   // lines of one server-sent event
 )
 
 // scanner counts what can make a hostile response far more expensive than its size: JSON
@@ -15,6 +17,7 @@ const (
 type scanner struct {
 	events   bool // server-sent events: count lines
 	values   int
+	size     int // bytes of the response, or of the current event
 	lines    int // lines of the current event
 	column   int // bytes of the current line, without CR
 	inString bool
@@ -24,11 +27,14 @@ type scanner struct {
 // fits reports whether the response may still be decoded.
 func (s *scanner) fits(p []byte) bool {
 	for _, c := range p {
+		s.size++
 		if c == '\n' {
 			// A JSON string holds no line feed, so each line begins outside a string.
 			s.inString, s.escaped = false, false
 			if s.column == 0 {
-				s.lines = 0
+				if s.lines = 0; s.events {
+					s.size = 0
+				}
 			} else {
 				s.lines++
 			}
