@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/schemas/event"
@@ -42,7 +43,7 @@ type Config struct {
 	Source Source
 	Heads  Heads
 	Log    zerolog.Logger
-	Reads  int           // 16 concurrent reads of facts
+	Reads  int           // 16 concurrent reads of facts, half of them of one tenant
 	Watch  time.Duration // 1 s between two checks of runs without a publisher
 
 	// Peers and Carrier connect the hubs of a cluster. Without a Carrier, readers of runs on
@@ -66,7 +67,8 @@ type Hubs struct {
 	log     zerolog.Logger
 	every   time.Duration
 	retry   time.Duration
-	reads   chan struct{}
+	reads   *turn.Places
+	replays replays
 	shelves [shards]shelf
 
 	self    id.MemberID
@@ -118,7 +120,7 @@ func New(cfg Config) *Hubs {
 	}
 	hs := &Hubs{
 		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
-		reads: make(chan struct{}, cfg.Reads), workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		reads: turn.New(cfg.Reads, max(cfg.Reads/2, 1)), replays: replays{of: map[id.TenantID]int64{}}, workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{}, outlets: map[uint64]*hub{}, links: map[id.MemberID]*link{},
 		holds: cfg.Holds, lives: cfg.Lives, now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
 	}
@@ -304,16 +306,14 @@ func (hs *Hubs) kick() {
 	}
 }
 
-// read reads facts, once one of the limited reads is free.
+// read reads facts, once one of the limited reads is free and it is the tenant's turn.
 func (hs *Hubs) read(ctx context.Context, k key, c event.Cursor) (*event.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	select {
-	case hs.reads <- struct{}{}:
-	case <-ctx.Done():
-		return nil, unavailable(ctx.Err())
+	if err := hs.reads.Take(ctx, k.tenant); err != nil {
+		return nil, unavailable(err)
 	}
-	defer func() { <-hs.reads }()
+	defer hs.reads.Give(k.tenant)
 	facts, err := hs.source.Facts(ctx, k.tenant, k.run, c)
 	if err != nil {
 		return nil, unavailable(err)

@@ -21,7 +21,8 @@ type Conn interface {
 	// Send and SendAll never block; false means that the connection has ended.
 	Send(*event.Frame) bool
 	SendAll([]*event.Frame) bool
-	// Backfill is SendAll, but waits for a slow client. Only Attach calls it.
+	// Backfill is SendAll, but waits for a slow client. It may clear the slice. Only Attach
+	// calls it.
 	Backfill([]*event.Frame) bool
 	// Close ends the connection after the frames already sent, Cut at once.
 	Close()
@@ -77,6 +78,7 @@ type Reader struct {
 	pos    event.Pos    // everything up to here was sent, or need not be
 	mark   *mark        // set while catching up
 	place  int          // among the hub's readers
+	held   int64        // bytes in Hubs.replays until the client has caught up
 	term   uint32       // the publisher since which nothing can have been missed; 0: none
 	state  state
 	// open means that pos may lie inside a step with more text to come.
@@ -114,8 +116,9 @@ type (
 )
 
 // Open starts reading a run for a client at cursor c. It reads the run's facts first, so that
-// a run that the tenant does not have is NOT_FOUND. The caller must call Gone on the returned
-// Reader, after Attach if that is called.
+// a run that the tenant does not have is NOT_FOUND. The error is RATE_LIMITED while clients of
+// the tenant have not read too much of other replays. The caller must call Gone on the
+// returned Reader, after Attach if that is called.
 func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*Reader, error) {
 	return hs.open(ctx, tenant, run, c, false)
 }
@@ -148,7 +151,13 @@ func (hs *Hubs) open(ctx context.Context, tenant id.TenantID, run id.RunID, c ev
 		return nil, err
 	}
 	h.mu.Lock()
-	r.facts, r.cursor, r.counted = facts, c.Within(facts), true
+	n := r.mark.weight(facts)
+	if err := hs.replays.take(tenant, n); err != nil {
+		h.mu.Unlock()
+		r.leave()
+		return nil, err
+	}
+	r.facts, r.cursor, r.counted, r.held = facts, c.Within(facts), true, n
 	h.mu.Unlock()
 	readersOpen.Inc()
 	hs.adopt(r)
@@ -193,6 +202,7 @@ func (r *Reader) Attach(c Conn) {
 		return
 	}
 	r.hub.mu.Unlock()
+	defer r.caughtUp()
 	facts := r.facts
 	r.facts = nil
 	for facts != nil {
@@ -203,8 +213,21 @@ func (r *Reader) Attach(c Conn) {
 		var err error
 		if facts, err = r.all.read(r.all.life, r.hub.key, r.cursor); err != nil {
 			r.all.node.Tell(r.address(), missed{err})
+			return
 		}
+		r.hub.mu.Lock()
+		if r.mark != nil {
+			r.hold(r.mark.weight(facts))
+		}
+		r.hub.mu.Unlock()
 	}
+}
+
+// caughtUp records that the client has taken the replay.
+func (r *Reader) caughtUp() {
+	r.hub.mu.Lock()
+	r.hold(0)
+	r.hub.mu.Unlock()
 }
 
 // refill is Attach for a Reader that was live before. It does not wait for a slow client: a
@@ -275,6 +298,7 @@ func (r *Reader) leave() Conn {
 		r.counted = false
 	}
 	r.state, r.mark = over, nil
+	r.hold(0)
 	h.remove(r)
 	conn := r.conn
 	h.release()

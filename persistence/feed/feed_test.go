@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
 )
 
@@ -139,6 +141,50 @@ func TestFactsAreWhatAReaderNeeds(t *testing.T) {
 	}
 	if since.Steps[1].Input != nil || since.Steps[1].Output != nil || len(since.Marks) != 0 || string(since.Steps[0].Output) != `{"thinking" : "hm"}` {
 		t.Errorf("a since reader is given more than it shows: %s", since.Steps[0].Output)
+	}
+}
+
+// The frames of calls show previews: what the database hands out of arguments and outputs is not
+// more than these need, and they are the same as those of the whole values.
+func TestFactsHoldPreviewsOfCalls(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	f := New(db.API(t))
+	whole := func(n int, of string) json.RawMessage {
+		b, err := json.Marshal(strings.Repeat(of, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	values := []json.RawMessage{json.RawMessage(`{"x": 1}`), whole(510, "x"), whole(511, "x"), whole(512, "x"), whole(200<<10, "x"),
+		whole(255, "é"), whole(256, "é"), whole(300, "é"), whole(127, "😀"), whole(128, "😀"), whole(50_000, "😀")}
+	run := r.run("running", nil, 0)
+	r.exec("UPDATE runs SET seq = 100 WHERE id = $1", run)
+	want := &event.Facts{Run: run, Agent: &r.agent, Status: lifecycle.RunRunning, Started: true, Seq: 100}
+	for i, v := range values {
+		s := event.StepFacts{Idx: i, Kind: lifecycle.StepTool, Name: "a.b", Status: lifecycle.StepSucceeded,
+			BeganSeq: int64(3*i + 2), CalledSeq: int64(3*i + 3), EndedSeq: int64(3*i + 4), Input: v, Output: values[len(values)-1-i]}
+		want.Steps = append(want.Steps, s)
+		r.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, input, output, began_seq, called_seq, ended_seq, started_at)
+			VALUES ($1, $2, $3, 'tool', 'a.b', 'succeeded', $4, $5, $6, $7, $8, now())`, r.tenant, run, i, s.Input, s.Output, s.BeganSeq, s.CalledSeq, s.EndedSeq)
+	}
+	full := event.ReadCursor("", -1, true)
+	got, err := f.Facts(t.Context(), r.tenant, run, full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := got.Bytes(); n > int64(len(values))*4*4*event.PreviewBytes {
+		t.Errorf("the facts have %d bytes", n)
+	}
+	frames, all := event.Replay(got, full), event.Replay(want, full)
+	if len(frames) != len(all) {
+		t.Fatalf("%d frames, want %d", len(frames), len(all))
+	}
+	for i, f := range frames {
+		if string(f.Bytes()) != string(all[i].Bytes()) {
+			t.Errorf("got  %s\nwant %s", f.Bytes(), all[i].Bytes())
+		}
 	}
 }
 

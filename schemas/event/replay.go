@@ -27,7 +27,20 @@ type Facts struct {
 	Marks        []MarkFacts
 }
 
-// StepFacts is one step. Input and Output are the shown ones.
+// Bytes returns how many bytes of contents the facts hold.
+func (f *Facts) Bytes() (n int64) {
+	n = int64(len(f.Output) + len(f.ErrorMessage))
+	for i := range f.Steps {
+		n += int64(len(f.Steps[i].Input) + len(f.Steps[i].Output))
+	}
+	for i := range f.Marks {
+		n += int64(len(f.Marks[i].Data))
+	}
+	return n
+}
+
+// StepFacts is one step. Input and Output are the shown ones. Those of a call may be cut after
+// what a preview shows.
 type StepFacts struct {
 	Idx      int
 	Kind     lifecycle.StepKind

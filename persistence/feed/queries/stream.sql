@@ -9,9 +9,12 @@ SELECT agent_id, status, started_at IS NOT NULL, seq, output, coalesce(error_cod
 FROM runs WHERE tenant_id = $1 AND id = $2;
 
 -- The steps that a reader at a position needs: those that began, were called or ended after
--- it, and the step that contains it.
+-- it, and the step that contains it. Of the arguments and the output of a call the frames show a
+-- preview only: 513 characters tell its 512 bytes and whether there are more.
 -- name: steps_after
-SELECT idx, kind, name, status, began_seq, coalesce(called_seq, 0), coalesce(ended_seq, 0), input, output, segments, NOT withheld
+SELECT idx, kind, name, status, began_seq, coalesce(called_seq, 0), coalesce(ended_seq, 0),
+       CASE WHEN kind IN ('tool', 'retrieval') THEN left(input::text, 513) END,
+       CASE WHEN kind = 'tool' THEN left(output::text, 513) ELSE output::text END, segments, NOT withheld
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND (began_seq >= $3 OR called_seq > $3 OR ended_seq > $3)
 ORDER BY idx;
 

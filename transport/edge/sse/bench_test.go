@@ -39,10 +39,11 @@ func BenchmarkPublish(b *testing.B) {
 			b.Cleanup(s.Stop)
 			conns := readers(b, s, n, true)
 			f := event.Delta(event.LLMDelta, event.Pos{Seq: 1, Offset: 5}, 0, "hello")
-			one := []*event.Frame{f} // publishing outruns a single reader: wait for it instead of cutting it
+			one := make([]*event.Frame, 1) // publishing outruns a single reader: wait for it instead of cutting it
 			b.ReportAllocs()
 			for b.Loop() {
 				for _, c := range conns {
+					one[0] = f
 					if n > 1 && !c.Send(f) || n == 1 && !c.Backfill(one) {
 						b.Fatal("a reader was cut")
 					}

@@ -126,7 +126,8 @@ func (c *Conn) SendAll(frames []*event.Frame) bool {
 
 // Backfill is SendAll for a client that is catching up: it waits until the client has taken
 // the frames instead of cutting a slow client. Only Attach may call it. A client that takes
-// nothing is cut after Config.Stall.
+// nothing is cut after Config.Stall. The slice is Backfill's: it drops the frames that were
+// sent, so that their memory is free while the client takes the rest.
 func (c *Conn) Backfill(frames []*event.Frame) bool {
 	for len(frames) > 0 {
 		size, n := 0, 0
@@ -137,6 +138,7 @@ func (c *Conn) Backfill(frames []*event.Frame) bool {
 		if !c.SendAll(frames[:n]) {
 			return false
 		}
+		clear(frames[:n])
 		frames = frames[n:]
 		c.mu.Lock()
 		if c.dead {

@@ -251,6 +251,35 @@ func TestFramesArriveInOrder(t *testing.T) {
 	})
 }
 
+// A client that takes its backfill slowly does not hold the frames that it has been sent.
+func TestABackfillDropsWhatWasSent(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		r := newReader(t)
+		c, client, br := open(t, s, Owner{}, r)
+		defer client.Close()
+		var all []*event.Frame
+		for i := range 1000 {
+			all = append(all, fact(t, int64(i+1), 1000))
+		}
+		go func() {
+			defer c.Close()
+			if !c.Backfill(all) {
+				t.Error("the backfill was cut")
+			}
+			for i, f := range all {
+				if f != nil {
+					t.Errorf("frame %d is held", i)
+					break
+				}
+			}
+		}()
+		if _, err := io.ReadAll(br); err != nil {
+			t.Fatal(err)
+		}
+		r.waitGone()
+	})
+}
+
 // SendAll into a socket that fills in the middle of a frame.
 func TestSendAllIntoAFullSocket(t *testing.T) {
 	both(t, Config{MaxPending: 16 << 20}, func(t *testing.T, s *Streams) {
