@@ -38,6 +38,18 @@ func (b *beat) mayMark(sent, received time.Time, lease time.Duration) bool {
 	return !b.outage && !received.Before(b.quiet) && received.Sub(sent) <= lease/3 && received.Sub(b.sent) <= lease/2
 }
 
+// measured takes a reading of Postgres' clock. If the clock was set, the ends of leases in the
+// rows are at another distance than their holders count on: no member is marked dead until each
+// living one has had a lease's time to renew.
+func (m *Membership) measured(sent, received, theirs time.Time) {
+	moved := m.clock.measured(sent, received, theirs, false)
+	if moved.Abs() <= m.cfg.Lease/6 {
+		return
+	}
+	m.beat.quiet = received.Add(m.cfg.Lease)
+	m.cfg.Log.Warn().Dur("by", moved).Msg("the clock of Postgres was set, no member is declared dead for a lease")
+}
+
 // loop sends the beats and reads the list.
 func (m *Membership) loop(ctx context.Context) {
 	beats := time.NewTicker(m.cfg.Lease / 3)
@@ -133,7 +145,7 @@ func (m *Membership) beatOnce(ctx context.Context) (acted bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("renew the lease: %w", err)
 	}
-	m.clock.measured(sent, received, clock, false)
+	m.measured(sent, received, clock)
 	if counter != m.beat.forgot {
 		if m.cfg.OnRevoked != nil {
 			if err := m.cfg.OnRevoked(ctx, counter); err != nil {

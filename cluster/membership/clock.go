@@ -24,10 +24,11 @@ func (c *clock) now() time.Time {
 
 // measured takes a reading of Postgres' clock that was made between sent and received. The
 // true offset lies between the two differences. If the current offset does too, it stays, so
-// that the clock does not jitter with the network.
-func (c *clock) measured(sent, received, theirs time.Time, first bool) {
+// that the clock does not jitter with the network. It returns by how much the offset moved.
+func (c *clock) measured(sent, received, theirs time.Time, first bool) (moved time.Duration) {
 	low, high := theirs.Sub(c.local(received)), theirs.Sub(c.local(sent))
-	now := time.Duration(c.offset.Load())
+	before := time.Duration(c.offset.Load())
+	now := before
 	switch {
 	case first:
 		now = (low + high) / 2
@@ -37,4 +38,5 @@ func (c *clock) measured(sent, received, theirs time.Time, first bool) {
 		now = high
 	}
 	c.offset.Store(int64(now))
+	return now - before
 }

@@ -27,9 +27,9 @@ func TestAReadingOfPostgresClock(t *testing.T) {
 			k := newClock()
 			k.offset.Store(int64(c.known))
 			read := k.start.Add(time.Minute)
-			k.measured(read.Add(-c.sent), read.Add(c.got), read.Add(time.Second), c.first)
-			if got := time.Duration(k.offset.Load()); got != c.want {
-				t.Errorf("the offset is %v, want %v", got, c.want)
+			moved := k.measured(read.Add(-c.sent), read.Add(c.got), read.Add(time.Second), c.first)
+			if got := time.Duration(k.offset.Load()); got != c.want || moved != c.want-c.known {
+				t.Errorf("the offset is %v, moved by %v, want %v", got, moved, c.want)
 			}
 		})
 	}

@@ -459,6 +459,29 @@ func TestAfterAnOutageNobodyIsMarkedForALease(t *testing.T) {
 	}
 }
 
+// The clock of Postgres' host is set forward by more than a lease: all leases have expired by
+// it, though their holders renew as before. No member is marked dead for a lease, not even one
+// that does not renew any more.
+func TestAfterAStepOfPostgresClockNobodyIsMarkedForALease(t *testing.T) {
+	t.Parallel()
+	const lease, step = 900 * time.Millisecond, time.Hour
+	pool := pgtest.New(t).System(t)
+	a, heard := peer(t, pool, Config{Lease: lease})
+	c, _ := peer(t, pool, Config{Lease: lease})
+	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, c) })
+	calm(t, a)
+	c.halt()
+	// Instead of setting the machine's clock, set back what was measured and written before.
+	stepped := time.Now()
+	a.clock.offset.Add(-int64(step))
+	exec(t, pool, `UPDATE members SET lease_until = lease_until - $2::interval WHERE id = $1`, c.Member(), step)
+	testkit.Eventually(t, "the step was noticed", func() bool { return time.Until(a.Now()).Abs() < time.Minute })
+	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
+	if took := time.Since(stepped); took < lease {
+		t.Errorf("it was marked %v after the step", took)
+	}
+}
+
 func TestWithAndWithoutAnAddressNobodyMeets(t *testing.T) {
 	for _, tt := range []struct{ name, first, second string }{
 		{"a cluster's member beside a process that is alone", "", "127.0.0.1:1"},

@@ -109,7 +109,7 @@ func (m *Membership) survey(ctx context.Context) {
 		return // the beat reports the error; the list stays
 	}
 	received := time.Now()
-	m.clock.measured(sent, received, all[0].Clock, false)
+	m.measured(sent, received, all[0].Clock)
 	if m.cfg.Address == "" || !m.beat.mayMark(sent, received, m.cfg.Lease) {
 		return
 	}
