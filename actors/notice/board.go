@@ -89,7 +89,9 @@ type desk struct {
 	due    time.Time // of the next read; zero: nothing is owed
 	last   time.Time // when frames were sent last
 	open   int       // readers, attached or not
-	views  map[viewKey]*view
+	// managers counts the times when org nodes may have got other managers.
+	managers uint64
+	views    map[viewKey]*view
 }
 
 // viewKey tells views apart. Members with different managed nodes see different approvals, so
@@ -119,7 +121,8 @@ type Reader struct {
 	b    *Board
 	desk *desk
 	Viewer
-	conn Conn // nil before Attach
+	conn Conn   // nil before Attach
+	at   uint64 // desk.managers when its rights were read, or before
 	gone bool
 }
 
@@ -172,7 +175,9 @@ func (b *Board) Note(t id.TenantID, c msg.Change) {
 
 // add adds changes to a desk; mu is held.
 func (b *Board) add(d *desk, put func(*names)) {
+	before := d.names.managers
 	put(d.names)
+	d.managers += uint64(d.names.managers - before)
 	now := time.Now()
 	b.schedule(d, later(now.Add(gather), d.last.Add(spacing)))
 }
@@ -196,17 +201,25 @@ func (b *Board) schedule(d *desk, at time.Time) {
 	}
 }
 
-// loseAll makes all readers read everything again; mu is held.
-func (b *Board) loseAll() {
+// loseAll makes all readers read everything again; mu is held. With managers, changes of the
+// managers of org nodes may have been missed too.
+func (b *Board) loseAll(managers bool) {
 	for _, d := range b.desks {
-		if len(d.views) > 0 { // a reader that is not attached has not read anything
-			b.add(d, func(n *names) { n.lose(All) })
-		}
+		b.add(d, func(n *names) {
+			if len(d.views) > 0 { // a reader that is not attached has not read anything but its rights
+				n.lose(All)
+			}
+			if managers {
+				n.managers++
+			}
+		})
 	}
 }
 
 // Open begins a feed. It returns when all nodes report changes of the tenant to this one, or
 // some do not answer: then its reader gets feed.lost until they do. The caller must call Gone.
+// Before Attach it sets Decides to what it reads after Open: a reader whose rights may have
+// changed since is cut when it attaches.
 func (b *Board) Open(ctx context.Context, v Viewer) *Reader {
 	r := &Reader{b: b, Viewer: v}
 	b.mu.Lock()
@@ -226,6 +239,9 @@ func (b *Board) Open(ctx context.Context, v Viewer) *Reader {
 	b.mu.Unlock()
 	readers.Inc()
 	b.await(ctx, version)
+	b.mu.Lock()
+	r.at = d.managers
+	b.mu.Unlock()
 	return r
 }
 
@@ -261,15 +277,20 @@ func (r *Reader) Attach(c Conn) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	r.conn = c
+	if r.outdated() {
+		c.Cut()
+		return
+	}
 	k := viewKey{r.Topics, r.Role, id.UserID{}}
 	if !r.Role.Satisfies(lifecycle.RoleAdmin) {
 		k.user = r.User
 	}
 	v := r.desk.views[k]
 	if v == nil {
-		v = &view{Viewer: r.Viewer, readers: map[*Reader]struct{}{}}
+		v = &view{readers: map[*Reader]struct{}{}}
 		r.desk.views[k] = v
 	}
+	v.Viewer = r.Viewer // with the latest rights
 	v.readers[r] = struct{}{}
 	c.Send(ready)
 	// A node that does not answer may have changes that are not reported here.
@@ -318,19 +339,21 @@ func (b *Board) unwant(t id.TenantID) {
 	}
 }
 
-// CutUser ends the feeds of a user, whose rights have changed: its clients connect again.
-func (b *Board) CutUser(t id.TenantID, u id.UserID) {
-	b.cut(t, func(r *Reader) bool { return r.User == u })
+// outdated reports whether the org nodes that the reader's user manages may have changed since
+// its rights were read; mu is held.
+func (r *Reader) outdated() bool {
+	return r.at != r.desk.managers && !r.Role.Satisfies(lifecycle.RoleAdmin)
 }
 
-// cut ends the feeds of the readers of a tenant that match.
-func (b *Board) cut(t id.TenantID, match func(*Reader) bool) {
+// cutOutdated ends the feeds of a tenant whose rights may have changed: their clients connect
+// again.
+func (b *Board) cutOutdated(t id.TenantID) {
 	var conns []Conn
 	b.mu.Lock()
 	if d := b.desks[t]; d != nil {
 		for _, v := range d.views {
 			for r := range v.readers {
-				if match(r) {
+				if r.outdated() {
 					conns = append(conns, r.conn)
 				}
 			}
@@ -397,8 +420,8 @@ func (b *Board) flush(now time.Time) (next time.Time) {
 		b.read(due, all)
 	}
 	for t, o := range due {
-		if o.names.managers {
-			b.cut(t, func(r *Reader) bool { return !r.Role.Satisfies(lifecycle.RoleAdmin) })
+		if o.names.managers > 0 {
+			b.cutOutdated(t)
 		}
 	}
 	b.send(due)

@@ -8,11 +8,10 @@ const maxNames = maxRate
 
 // names are changed objects, each once.
 type names struct {
-	changed map[msg.Change]Topics
-	count   map[Topics]int
-	lost    Topics // more of these have changed than are named
-	// managers means that the managers of org nodes may have changed.
-	managers bool
+	changed  map[msg.Change]Topics
+	count    map[Topics]int
+	lost     Topics // more of these have changed than are named
+	managers int    // how often the managers of org nodes may have changed
 }
 
 func newNames() *names { return &names{changed: map[msg.Change]Topics{}, count: map[Topics]int{}} }
@@ -21,7 +20,9 @@ func (n *names) empty() bool { return len(n.changed) == 0 && n.lost == 0 }
 
 func (n *names) add(c msg.Change) {
 	t := topic(c.Kind)
-	n.managers = n.managers || c.Kind == "org_node"
+	if c.Kind == "org_node" {
+		n.managers++
+	}
 	if t == 0 || n.lost&t != 0 {
 		return
 	}
@@ -49,7 +50,7 @@ func (n *names) lose(t Topics) {
 
 func (n *names) merge(o *names) {
 	n.lose(o.lost)
-	n.managers = n.managers || o.managers
+	n.managers += o.managers
 	for c := range o.changed {
 		n.add(c)
 	}

@@ -52,7 +52,7 @@ func (b *Board) Follow(others []id.MemberID) {
 			p.end()
 			p.forget()
 			delete(b.members, m)
-			b.loseAll() // what it committed last may not have been reported
+			b.loseAll(true) // what it committed last may not have been reported
 			b.awake()
 		}
 	}
@@ -80,7 +80,9 @@ func (b *Board) Serve(_ context.Context, from id.MemberID, m any) (any, error) {
 			if d := b.desks[h.Tenant]; d != nil {
 				b.add(d, func(n *names) {
 					n.lose(h.Lost & All)
-					n.managers = n.managers || h.Managers
+					if h.Managers {
+						n.managers++
+					}
 					for _, c := range h.Changes {
 						n.add(c)
 					}
@@ -217,14 +219,14 @@ func (p *peer) renew(ctx context.Context) {
 	}
 	if err != nil {
 		if p.ok || now.Sub(p.lostAt) >= pollEvery {
-			b.loseAll()
+			b.loseAll(false)
 			p.lostAt = now
 		}
 		p.ok, p.watched = false, now.Add(retryAfter)
 		return
 	}
 	if !p.ok || now.Sub(p.renewed) > watchLife/2 {
-		b.loseAll() // it may have reported nothing until now
+		b.loseAll(true) // it may have reported nothing until now
 	}
 	p.ok, p.acked, p.renewed, p.watched = len(b.desks) > 0, version, now, now.Add(watchEvery)
 	b.awake()
@@ -246,7 +248,7 @@ func (p *peer) report(ctx context.Context) {
 	p.out, p.due = map[id.TenantID]*names{}, time.Time{}
 	m := Hints{}
 	for t, n := range out {
-		h := Hint{Tenant: t, Lost: n.lost, Managers: n.managers}
+		h := Hint{Tenant: t, Lost: n.lost, Managers: n.managers > 0}
 		for c := range n.changed {
 			h.Changes = append(h.Changes, c)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"agentsvc/persistence/pg"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 )
 
 //go:embed watchers.sql
@@ -19,25 +20,27 @@ type Watcher struct {
 	Key      id.KeyID
 	User     id.UserID
 	Session  id.SessionID
+	Role     lifecycle.Role // of the user when the stream was opened
 	EmbedKey id.EmbedKeyID
 	KeyEpoch int64        // the embed key's generation when the visitor's session was minted
 	EndUser  id.EndUserID // zero for an anonymous visitor
 	Origin   string       // of the visitor's page
 }
 
-// MayWatch returns for each watcher whether its key is not revoked, or its session, or
-// that of a visitor, has not ended. A watcher without any of these may not watch. The pool
+// MayWatch returns for each watcher whether its key is not revoked, or its session has not
+// ended and its user still has that role, or the session of a visitor has not ended. A watcher without any of these may not watch. The pool
 // must see all tenants.
 func MayWatch(ctx context.Context, pool *pg.Pool, watchers []Watcher) (live []bool, err error) {
 	tenants, keys := make([]id.TenantID, len(watchers)), make([]id.KeyID, len(watchers))
 	sessions, users := make([]id.SessionID, len(watchers)), make([]id.UserID, len(watchers))
 	embeds, epochs, people := make([]id.EmbedKeyID, len(watchers)), make([]int64, len(watchers)), make([]id.EndUserID, len(watchers))
-	origins := make([]string, len(watchers))
+	origins, roles := make([]string, len(watchers)), make([]string, len(watchers))
 	for i, w := range watchers {
 		embeds[i], epochs[i], people[i], origins[i] = w.EmbedKey, w.KeyEpoch, w.EndUser, w.Origin
 		tenants[i], keys[i], sessions[i], users[i] = w.Tenant, w.Key, w.Session, w.User
+		roles[i] = string(w.Role)
 	}
-	rows, err := pool.Query(ctx, mayWatch, tenants, keys, sessions, users, embeds, epochs, people, origins)
+	rows, err := pool.Query(ctx, mayWatch, tenants, keys, sessions, users, embeds, epochs, people, origins, roles)
 	if err != nil {
 		return nil, fmt.Errorf("read the owners of streams: %w", err)
 	}

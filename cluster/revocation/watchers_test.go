@@ -7,6 +7,7 @@ import (
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 )
 
 // Who may still watch: one row, one owner of a stream.
@@ -69,11 +70,12 @@ func TestWhoMayStillWatch(t *testing.T) {
 		{"a key that never was", Watcher{Tenant: a, Key: id.KeyID{UUID: id.NewAnywhere()}}, false},
 		{"another tenant's key", Watcher{Tenant: a, Key: theirs}, false},
 		{"that key with its tenant", Watcher{Tenant: b, Key: theirs}, true},
-		{"a session", Watcher{Tenant: a, User: kim, Session: kims}, true},
-		{"a session that has ended", Watcher{Tenant: a, User: kim, Session: ended}, false},
-		{"the session of a user who was removed", Watcher{Tenant: a, User: gone, Session: orphaned}, false},
-		{"another user's session", Watcher{Tenant: a, User: lee, Session: kims}, false},
-		{"another tenant's session", Watcher{Tenant: b, User: kim, Session: kims}, false},
+		{"a session", Watcher{Tenant: a, User: kim, Session: kims, Role: lifecycle.RoleMember}, true},
+		{"a session whose user had another role when the stream was opened", Watcher{Tenant: a, User: kim, Session: kims, Role: lifecycle.RoleAdmin}, false},
+		{"a session that has ended", Watcher{Tenant: a, User: kim, Session: ended, Role: lifecycle.RoleMember}, false},
+		{"the session of a user who was removed", Watcher{Tenant: a, User: gone, Session: orphaned, Role: lifecycle.RoleMember}, false},
+		{"another user's session", Watcher{Tenant: a, User: lee, Session: kims, Role: lifecycle.RoleMember}, false},
+		{"another tenant's session", Watcher{Tenant: b, User: kim, Session: kims, Role: lifecycle.RoleMember}, false},
 		{"a visitor", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page}, true},
 		{"a visitor of before the key was rotated or paused", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 6, Origin: page}, false},
 		{"a visitor of a paused key", Watcher{Tenant: a, EmbedKey: newEmbedKey(false, false), KeyEpoch: 7, Origin: page}, false},

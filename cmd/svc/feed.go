@@ -22,11 +22,14 @@ func (s *service) openBoard() {
 	s.board = notice.New(s.sweeps, peers, s.log)
 	s.onStop(infallible(s.board.Stop))
 	s.node.Serve(notice.Service, s.board.Serve)
-	s.tables.OnChange(func(t id.TenantID, changes []msg.Change) {
-		for _, c := range changes {
-			s.board.Note(t, c)
-		}
-	})
+	s.tables.OnChange(s.changed)
+}
+
+// changed reports what a transaction of a store has changed.
+func (s *service) changed(t id.TenantID, changes []msg.Change) {
+	for _, c := range changes {
+		s.board.Note(t, c)
+	}
 }
 
 // committed reports what a commit of an actor has changed.
@@ -53,15 +56,18 @@ func (f feeds) Open(ctx context.Context, v platform.FeedViewer) (edge.Subscriber
 	if err != nil {
 		return nil, err
 	}
-	seen := notice.Viewer{Tenant: v.Tenant, User: v.User, Role: v.Role, Decides: v.Decides}
+	seen := notice.Viewer{Tenant: v.Tenant, User: v.User, Role: v.Role}
 	for _, name := range v.Topics {
 		topic, _ := notice.Topic(name)
 		seen.Topics |= topic
 	}
-	return feedReader{f.board.Open(ctx, seen), release}, nil
+	r := feedReader{f.board.Open(ctx, seen), release}
+	if r.Decides, err = v.Decides(ctx); err != nil {
+		r.Gone()
+		return nil, err
+	}
+	return r, nil
 }
-
-func (f feeds) CutUser(t id.TenantID, u id.UserID) { f.board.CutUser(t, u) }
 
 type feedReader struct {
 	*notice.Reader

@@ -24,7 +24,7 @@ func (m remembered) Recheck(ctx context.Context) error {
 		watchers := make([]revocation.Watcher, len(owners))
 		for i, o := range owners {
 			watchers[i] = revocation.Watcher{
-				Tenant: o.Tenant, Key: o.Key, User: o.User, Session: o.Session,
+				Tenant: o.Tenant, Key: o.Key, User: o.User, Session: o.Session, Role: o.Role,
 				EmbedKey: o.EmbedKey, KeyEpoch: o.KeyEpoch, EndUser: o.EndUser, Origin: o.Origin,
 			}
 		}

@@ -120,12 +120,19 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 
 func (n *revokingNode) get(path string, of *store.Created) *http.Response {
 	n.t.Helper()
+	return n.getWith(path, "Authorization", "Bearer "+of.Secret, "X-Tenant-Id", of.Tenant.String())
+}
+
+// getWith requests a path with header pairs.
+func (n *revokingNode) getWith(path string, header ...string) *http.Response {
+	n.t.Helper()
 	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, n.addr+path, nil)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+of.Secret)
-	req.Header.Set("X-Tenant-Id", of.Tenant.String())
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -220,5 +227,61 @@ func TestARevocationOverTwoNodes(t *testing.T) {
 				t.Errorf("%d streams are open, of another key's one", n)
 			}
 		})
+	}
+}
+
+// A user gets another role, and the other node is not told: its beat notices that a change was
+// missed, and the streams that show what the former role may see end. Those of other users stay.
+func TestAChangedRoleThatIsNotTold(t *testing.T) {
+	t.Parallel()
+	db, keys := pgtest.New(t), vault.New(vault.NewSecret32([32]byte{1}))
+	lost, theirs := &nextDoor{}, &nextDoor{}
+	lost.lost.Store(true)
+	a, b := newRevokingNode(t, db, keys, lost), newRevokingNode(t, db, keys, theirs)
+	lost.to, theirs.to = b, a
+	sys := store.System(db.System(t), keys)
+	party, err := sys.CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(fn func(ctx context.Context, tx *store.Tx) error) {
+		t.Helper()
+		if err := sys.Change(t.Context(), store.By{Tenant: party.Tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) { return nil, fn(ctx, tx) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, "both nodes know both", func() bool { return len(a.member.Members()) == 2 && len(b.member.Members()) == 2 })
+	users, streams := map[string]id.UserID{}, map[string]*http.Response{}
+	for _, name := range []string{"kim", "lee"} {
+		var cookie string
+		change(func(ctx context.Context, tx *store.Tx) error {
+			u, err := tx.CreateUser(ctx, store.NewUser{Email: name + "@example.com", Name: name, Role: lifecycle.RoleAdmin})
+			if err != nil {
+				return err
+			}
+			users[name] = u.ID
+			token, ok, err := tx.CreateSession(ctx, u.ID, nil, "password", time.Now())
+			if err == nil && !ok {
+				err = errors.New("no session")
+			}
+			cookie = token.Text()
+			return err
+		})
+		streams[name] = b.getWith("/watch", "Cookie", "svc_session="+cookie)
+		<-b.opened
+	}
+	change(func(ctx context.Context, tx *store.Tx) error {
+		role := lifecycle.RoleMember
+		_, err := tx.UpdateUser(ctx, users["kim"], lifecycle.RoleOwner, store.UserChange{Role: &role})
+		return err
+	})
+	if err := a.r.Revoke(t.Context(), msg.Revoked{What: msg.ChangedUser, Tenant: party.Tenant, User: users["kim"]}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(streams["kim"].Body); err != nil {
+		t.Error(err)
+	}
+	if n := b.server.Streams(); n != 1 {
+		t.Errorf("%d streams are open, of the other user one", n)
 	}
 }

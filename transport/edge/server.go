@@ -842,7 +842,7 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 		}
 	}
 	head = append(head, "\r\n\r\n: ok\n\n"...)
-	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session,
+	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session, Role: rq.caller.Role,
 		EmbedKey: rq.caller.Embed.Key, EndUser: rq.caller.Embed.EndUser, KeyEpoch: rq.caller.Embed.Generation, Origin: rq.caller.Embed.Origin, Until: rq.caller.Until, Since: rq.mark}
 	log, id := s.cfg.Log, rq.id
 	counted, _ := rq.fc.Conn().(*conn)

@@ -218,7 +218,11 @@ func TestASessionsStreamsEndWithIt(t *testing.T) {
 		first := w.open(t, runPath(w), "Cookie: svc_session=one")
 		defer first.Close()
 		f := <-w.subs
-		until := (<-f.conn).Owner().Until
+		owner := (<-f.conn).Owner()
+		until := owner.Until
+		if owner.Role != lifecycle.RoleMember {
+			t.Errorf("the owner's role is %q", owner.Role)
+		}
 		second := w.open(t, runPath(w), "Cookie: svc_session=two")
 		defer second.Close()
 		g := <-w.subs

@@ -17,8 +17,6 @@ import (
 // Feed opens the feeds of tenants.
 type Feed interface {
 	Open(ctx context.Context, v FeedViewer) (edge.Subscriber, error)
-	// CutUser ends the feeds of a user on this node, whose rights have changed.
-	CutUser(t id.TenantID, u id.UserID)
 }
 
 // FeedViewer is the caller to whom a feed is shown.
@@ -27,8 +25,9 @@ type FeedViewer struct {
 	User   id.UserID // zero: a key
 	Role   lifecycle.Role
 	Topics []string
-	// Decides reports whether the caller may decide an approval.
-	Decides func(assignee lifecycle.Role, node *id.NodeID) bool
+	// Decides reads the caller's rights and returns whether it may decide an approval. Open calls
+	// it once the feed hears of all changes, so that none of rights is missed.
+	Decides func(ctx context.Context) (func(assignee lifecycle.Role, node *id.NodeID) bool, error)
 }
 
 type watchTenant struct {
@@ -69,11 +68,10 @@ func (p *Platform) watchTenant(ctx context.Context, c *edge.Caller, in *watchTen
 			}
 		}
 	}
-	who, err := p.approver(ctx, c)
-	if err != nil {
-		return nil, err
+	v.Decides = func(ctx context.Context) (func(lifecycle.Role, *id.NodeID) bool, error) {
+		who, err := p.approver(ctx, c)
+		return who.Decides, err
 	}
-	v.Decides = who.Decides
 	if p.Feed == nil {
 		return nil, problem.Unavailable("This node has no feeds.", time.Second)
 	}

@@ -44,14 +44,9 @@ func (p *Platform) Forget(ctx context.Context, r msg.Revoked) error {
 	case msg.RevokedSession:
 		p.Sessions.Forget(r.Tenant, r.Session)
 		return p.Sessions.cfg.Ended(ctx, r.Tenant, r.User, r.Session)
-	case msg.RevokedUser:
+	case msg.RevokedUser, msg.ChangedUser: // streams of a former role end too: what they show depends on it
 		p.Sessions.ForgetUser(r.Tenant, r.User)
 		return p.Sessions.cfg.Ended(ctx, r.Tenant, r.User, id.SessionID{})
-	case msg.ChangedUser:
-		p.Sessions.ForgetUser(r.Tenant, r.User)
-		if p.Feed != nil {
-			p.Feed.CutUser(r.Tenant, r.User)
-		}
 	case msg.ChangedAgent:
 		p.ForgetAgent(r.Tenant, r.Agent)
 		p.Tools.ForgetAccess(r.Tenant)

@@ -331,7 +331,7 @@ func TestForget(t *testing.T) {
 		{msg.Revoked{What: msg.RevokedKey, Key: w.b.key}, false, false, false, false, false, "key " + w.b.key.String(), ""},
 		{msg.Revoked{What: msg.RevokedSession, User: kim.id, Session: session}, false, true, false, false, false, "", "one of " + kim.id.String()},
 		{msg.Revoked{What: msg.RevokedUser, User: kim.id}, false, true, false, false, false, "", "all of " + kim.id.String()},
-		{msg.Revoked{What: msg.ChangedUser, User: kim.id}, false, true, false, false, false, "", ""},
+		{msg.Revoked{What: msg.ChangedUser, User: kim.id}, false, true, false, false, false, "", "all of " + kim.id.String()},
 		{msg.Revoked{What: msg.ChangedAgent, Agent: a.agent}, false, false, true, false, true, "", ""},
 		{msg.Revoked{What: msg.ChangedServer, Server: a.server}, false, false, false, true, true, "", ""},
 		{msg.Revoked{What: msg.ChangedAccess}, false, false, false, false, true, "", ""},

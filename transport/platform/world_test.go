@@ -183,7 +183,6 @@ func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from eve
 // feeds opens feeds that end with their first frame, which shows the viewer.
 type feeds struct {
 	mu  sync.Mutex // guards the fields below
-	cut []id.UserID
 	saw []FeedViewer
 }
 
@@ -193,12 +192,6 @@ func (f *feeds) Open(_ context.Context, v FeedViewer) (edge.Subscriber, error) {
 	f.saw = append(f.saw, v)
 	ready, err := event.New(event.FeedReady, event.Pos{}, struct{}{})
 	return &oneFrame{ready}, err
-}
-
-func (f *feeds) CutUser(_ id.TenantID, u id.UserID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cut = append(f.cut, u)
 }
 
 // last returns the viewer of the last feed.

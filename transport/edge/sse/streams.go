@@ -13,6 +13,7 @@ import (
 
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 )
 
 // Subscriber feeds a stream.
@@ -32,11 +33,12 @@ type Owner struct {
 	Key      id.KeyID
 	User     id.UserID
 	Session  id.SessionID
-	EmbedKey id.EmbedKeyID // for a visitor's stream
-	EndUser  id.EndUserID  // the visitor's end user, if known
-	KeyEpoch int64         // generation of the embed key when the visitor's session was minted
-	Origin   string        // origin of the visitor's page
-	Until    time.Time     // the stream is cut at the first heartbeat after it; zero means never
+	Role     lifecycle.Role // when the stream was opened; what it shows may depend on it
+	EmbedKey id.EmbedKeyID  // for a visitor's stream
+	EndUser  id.EndUserID   // the visitor's end user, if known
+	KeyEpoch int64          // generation of the embed key when the visitor's session was minted
+	Origin   string         // origin of the visitor's page
+	Until    time.Time      // the stream is cut at the first heartbeat after it; zero means never
 	// Since is the Mark from before authentication: any later CloseWhere or Recheck applies
 	// to this stream too.
 	Since uint64
