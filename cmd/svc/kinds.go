@@ -129,7 +129,9 @@ func (s *service) addWorkflows(host durable.Config) {
 }
 
 func (s *service) addSyncs(host durable.Config) {
-	sync.Register(s.node, s.writer, sync.Config{Store: store.NewSyncs(s.pools.system, s.keys), Files: contents{s.blobs}, Connect: s.connectors.Open,
+	syncs := store.NewSyncs(s.pools.system, s.keys)
+	syncs.OnChange(s.changed)
+	sync.Register(s.node, s.writer, sync.Config{Store: syncs, Files: contents{s.blobs}, Connect: s.connectors.Open,
 		Tell: s.node, Hears: s.sent.hearers.Hears, Log: s.log}, host)
 }
 

@@ -93,6 +93,7 @@ func (o *Outbox) flush(batch []*entry) {
 // findings are the results of a transaction, indexed by the positions of its Turns.
 type findings struct {
 	attempts [][]Attempt
+	failed   [][]id.DeliveryID // whose last attempt was lost
 	next     []time.Time
 	locked   map[int][]int // positions of results whose rows are locked by others, by Turn
 }
@@ -107,6 +108,9 @@ func (o *Outbox) settled(batch []*entry, f *findings) {
 			}
 			for _, a := range f.attempts[i] {
 				o.cfg.OnChange(e.Endpoint.Tenant, a.Delivery)
+			}
+			for _, d := range f.failed[i] {
+				o.cfg.OnChange(e.Endpoint.Tenant, d)
 			}
 		}
 		e.claimed = append(e.claimed, f.attempts[i]...)
@@ -151,7 +155,7 @@ func (o *Outbox) transact(batch []*entry) (*findings, verdict, error) {
 	defer cancel()
 	start := time.Now()
 	o.began = o.tick()
-	f := &findings{attempts: make([][]Attempt, len(batch)), next: make([]time.Time, len(batch)), locked: map[int][]int{}}
+	f := &findings{attempts: make([][]Attempt, len(batch)), failed: make([][]id.DeliveryID, len(batch)), next: make([]time.Time, len(batch)), locked: map[int][]int{}}
 	var tally tally
 	var b pgx.Batch
 	b.Queue(prefix+"fence", o.cfg.Member)
@@ -332,6 +336,7 @@ func (o *Outbox) readClaims(rows pgx.Rows, f *findings, t *tally) error {
 		}
 		if lastOne {
 			t.lastOne++
+			f.failed[ord] = append(f.failed[ord], c.Delivery)
 		} else {
 			c.BegunAt = o.began
 			found[ord] = append(found[ord], c)

@@ -163,7 +163,11 @@ func TestAResultOfAnothersDeliveryChangesNothing(t *testing.T) {
 func TestClaimsWithoutResults(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	x := newWorld(t, func(c *Config) { c.Metrics = NewMetrics(reg) })
+	told := make(chan id.DeliveryID, 10)
+	x := newWorld(t, func(c *Config) {
+		c.Metrics = NewMetrics(reg)
+		c.OnChange = func(_ id.TenantID, d id.DeliveryID) { told <- d }
+	})
 	e := x.endpoint()
 	d := x.pending(e, noon)
 	body := x.row(d).Body
@@ -199,6 +203,14 @@ func TestClaimsWithoutResults(t *testing.T) {
 			}
 			wait, _ := webhook.Pause(backoff, n+1)
 			at = at.Add(timeout + Grace + wait)
+		}
+	}
+	if len(told) != 6 { // five claims, and the end
+		t.Errorf("feeds were told %d times", len(told))
+	}
+	for range len(told) {
+		if got := <-told; got != d {
+			t.Errorf("told %s", got)
 		}
 	}
 	// A result that is too late is not accepted.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
@@ -295,6 +297,80 @@ func TestWalksAreFenced(t *testing.T) {
 		}
 		walk.Epoch++
 	}
+}
+
+// What a walk changes is told to feeds: the source when it begins and goes on, and each document
+// that is new, failed, renamed or gone. A document that is as it was is not told.
+func TestWhatAWalkChangesIsTold(t *testing.T) {
+	t.Parallel()
+	w := newSourceWorld(t)
+	made, err := w.create(api.SourceCreate{Kind: lifecycle.SourceWiki, Config: wikiAt("https://w.example"), Credentials: wikiKeys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.try(func(ctx context.Context, tx *Tx) error { _, err := tx.SyncSource(ctx, w.base, made.ID); return err }); err != nil {
+		t.Fatal(err)
+	}
+	var walk *BegunWalk
+	all := noted(w.syncs, func() { walk, err = w.syncs.BeginWalk(t.Context(), w.tenant, made.ID, 0) })
+	if err != nil || !slices.Equal(all, []msg.Change{{Kind: "kb.source", ID: made.ID.UUID}}) {
+		t.Fatalf("a walk that begins tells %v, %v", all, err)
+	}
+	met := func(item, name string) MetDocument { return MetDocument{Item: item, Name: name} }
+	known := func(items ...string) (docs []KnownDocument) {
+		t.Helper()
+		got, err := w.syncs.KnownDocuments(t.Context(), &walk.Walk, items)
+		if err != nil || len(got) != len(items) {
+			t.Fatalf("%v %v", got, err)
+		}
+		for _, i := range items {
+			docs = append(docs, got[i])
+		}
+		return docs
+	}
+	// write tells of a page, and returns the documents that were told.
+	write := func(p *WalkPage) []string {
+		t.Helper()
+		all := noted(w.syncs, func() {
+			if _, err := w.syncs.WriteWalk(t.Context(), &walk.Walk, p); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got, want := only(all, "kb.source", made.ID); !slices.Equal(got, want) {
+			t.Errorf("the page tells of the sources %v", got)
+		}
+		docs, _ := only[id.DocumentID](all, "kb.document")
+		return docs
+	}
+	put := func(item string) PutDocument {
+		return PutDocument{MetDocument: met(item, item), MediaType: "text/plain", SizeBytes: 1, File: id.FileID{UUID: id.NewAnywhere()}}
+	}
+	told := write(&WalkPage{Put: []PutDocument{put("a"), put("b")}, Failed: []FailedDocument{{met("c", "c"), "text/plain", "gone"}}})
+	docs := known("a", "b", "c")
+	want := func(what string, told []string, docs ...KnownDocument) {
+		t.Helper()
+		var ids []string
+		for _, d := range docs {
+			ids = append(ids, d.ID.String())
+		}
+		slices.Sort(ids)
+		if !slices.Equal(told, ids) {
+			t.Errorf("%s: told %v, want %v", what, told, ids)
+		}
+	}
+	want("new and failed ones", told, docs...)
+	renamed := docs[0]
+	renamed.Name = "another name"
+	want("renamed and unchanged ones", write(&WalkPage{Met: []KnownDocument{renamed, docs[1]}}), renamed)
+	want("one that is gone", write(&WalkPage{Gone: []id.DocumentID{docs[1].ID}}), docs[1])
+	want("one that fails again", write(&WalkPage{Failed: []FailedDocument{{met("c", "c"), "text/plain", "gone"}}}), docs[2])
+	walk.Mark++
+	all = noted(w.syncs, func() { _, err = w.syncs.DropUnmet(t.Context(), &walk.Walk, 10) })
+	dropped, _ := only[id.DocumentID](all, "kb.document")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("those that were not met", dropped, docs[0], docs[2])
 }
 
 // TestCheckSource: configuration, credentials, and addresses by the guard; plain http for websites

@@ -362,6 +362,20 @@ func (t *Tx) Audit(ctx context.Context, action, kind string, target id.UUID, det
 	return err
 }
 
+// auditAll is Audit for one change of many objects.
+func (t *Tx) auditAll(ctx context.Context, action, kind string, targets []id.UUID) error {
+	if len(targets) == 0 {
+		return nil
+	}
+	rows := make([]id.AuditID, len(targets))
+	for i, target := range targets {
+		rows[i] = id.AuditID{UUID: id.NewAnywhere()}
+		t.note(kind, target)
+	}
+	_, err := t.exec(ctx, "audit_insert_all", t.tenant, rows, t.by.Actor, action, kind, targets, t.by.IP)
+	return err
+}
+
 // note reports a changed object after the commit (OnChange). Audit notes its own.
 func (t *Tx) note(kind string, target id.UUID) {
 	t.changes = append(t.changes, msg.Change{Kind: kind, ID: target})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
@@ -47,6 +49,31 @@ func newWorld(t testing.TB) *world {
 		}
 	}
 	return w
+}
+
+// noted returns what is reported as changed while do runs.
+func noted(s interface {
+	OnChange(f func(id.TenantID, []msg.Change))
+}, do func()) (all []msg.Change) {
+	s.OnChange(func(_ id.TenantID, changes []msg.Change) { all = append(all, changes...) })
+	do()
+	s.OnChange(func(id.TenantID, []msg.Change) {})
+	return all
+}
+
+// only returns the ids of one kind, sorted.
+func only[ID interface{ String() string }](all []msg.Change, kind string, want ...ID) (got, wanted []string) {
+	for _, c := range all {
+		if c.Kind == kind {
+			got = append(got, c.ID.String())
+		}
+	}
+	for _, w := range want {
+		wanted = append(wanted, w.String())
+	}
+	slices.Sort(got)
+	slices.Sort(wanted)
+	return got, wanted
 }
 
 // change runs one change of a tenant; it must succeed.

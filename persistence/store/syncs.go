@@ -12,6 +12,7 @@ import (
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/source"
 )
 
@@ -22,10 +23,14 @@ var ErrLost = errors.New("store: the source's row has changed since the walk beg
 type Syncs struct {
 	pool  *pgxpool.Pool
 	vault *vault.Vault
+	store *Store // of its transactions
 }
 
 // NewSyncs returns a Syncs over a pool of the role svc_system.
-func NewSyncs(pool *pgxpool.Pool, v *vault.Vault) *Syncs { return &Syncs{pool, v} }
+func NewSyncs(pool *pgxpool.Pool, v *vault.Vault) *Syncs { return &Syncs{pool, v, New(pool, v)} }
+
+// OnChange is Store.OnChange for what the actors change here.
+func (s *Syncs) OnChange(f func(id.TenantID, []msg.Change)) { s.store.OnChange(f) }
 
 func (s *Syncs) view(t id.TenantID) View { return View{q: single{pool: s.pool, tenant: t}, tenant: t} }
 
@@ -85,6 +90,7 @@ func (s *Syncs) BeginWalk(ctx context.Context, t id.TenantID, src id.SourceID, e
 	if row == nil {
 		return nil, ErrLost
 	}
+	s.store.changed(t, []msg.Change{{Kind: changedSource, ID: src.UUID}})
 	b := &BegunWalk{Walk: Walk{t, src, row.Base, row.Version, epoch, row.Sync}, Kind: row.Kind, Resume: row.Resume, Delta: row.Delta}
 	b.Config, _ = source.ParseConfig(row.Kind, json.RawMessage(row.Config)) // it was valid when it was stored
 	if len(row.Credentials) > 0 {
@@ -185,9 +191,11 @@ func (s *Syncs) WriteWalk(ctx context.Context, w *Walk, p *WalkPage) (wake []id.
 			for i, m := range p.Met {
 				ids[i], names[i], uris[i], versions[i] = m.ID, m.Name, m.URI, m.Version
 			}
-			if _, err := tx.exec(ctx, "sync_meet", w.Tenant, w.Source, ids, names, uris, versions, mark); err != nil {
+			renamed, err := scalars[id.DocumentID](ctx, tx.View, "sync_meet", w.Tenant, w.Source, ids, names, uris, versions, mark)
+			if err != nil {
 				return fmt.Errorf("note documents: %w", err)
 			}
+			tx.noteDocuments(renamed)
 		}
 		for _, d := range p.Put {
 			ids, err := scalars[id.DocumentID](ctx, tx.View, "sync_put", w.Tenant, id.NewAnywhere(), w.Base, w.Source, d.Item, d.Version, mark, d.Name, d.URI, d.MediaType,
@@ -198,10 +206,12 @@ func (s *Syncs) WriteWalk(ctx context.Context, w *Walk, p *WalkPage) (wake []id.
 			wake = append(wake, ids...)
 		}
 		for _, d := range p.Failed {
-			if _, err := tx.exec(ctx, "sync_fail", w.Tenant, id.NewAnywhere(), w.Base, w.Source, d.Item, d.Version, mark, d.Name, d.URI, d.MediaType,
-				id.NewAnywhere(), make([]byte, 32), d.Reason); err != nil {
+			failed, err := scalars[id.DocumentID](ctx, tx.View, "sync_fail", w.Tenant, id.NewAnywhere(), w.Base, w.Source, d.Item, d.Version, mark, d.Name, d.URI, d.MediaType,
+				id.NewAnywhere(), make([]byte, 32), d.Reason)
+			if err != nil {
 				return fmt.Errorf("write a failed document: %w", err)
 			}
+			tx.noteDocuments(failed)
 		}
 		if len(p.Gone) > 0 {
 			ids, err := scalars[id.DocumentID](ctx, tx.View, "sync_delete", w.Tenant, w.Source, p.Gone)
@@ -210,6 +220,8 @@ func (s *Syncs) WriteWalk(ctx context.Context, w *Walk, p *WalkPage) (wake []id.
 			}
 			wake = append(wake, ids...)
 		}
+		tx.noteDocuments(wake)
+		tx.note(changedSource, w.Source.UUID) // how far it is
 		_, err := tx.exec(ctx, "sync_progress", w.Tenant, w.Source, mark, p.Resume, p.Listed, p.Restart)
 		return err
 	})
@@ -224,6 +236,7 @@ func (s *Syncs) WriteWalk(ctx context.Context, w *Walk, p *WalkPage) (wake []id.
 func (s *Syncs) DropUnmet(ctx context.Context, w *Walk, limit int) (gone []id.DocumentID, err error) {
 	err = s.own(ctx, w, func(ctx context.Context, tx *Tx) error {
 		gone, err = scalars[id.DocumentID](ctx, tx.View, "sync_gone", w.Tenant, w.Source, w.Mark, limit)
+		tx.noteDocuments(gone)
 		return err
 	})
 	return gone, err
@@ -240,7 +253,7 @@ func (s *Syncs) CountDocuments(ctx context.Context, t id.TenantID, src id.Source
 
 // own runs a transaction that holds the source's row, while the walk owns it.
 func (s *Syncs) own(ctx context.Context, w *Walk, do func(ctx context.Context, tx *Tx) error) error {
-	return New(s.pool, s.vault).Change(ctx, By{Tenant: w.Tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+	return s.store.Change(ctx, By{Tenant: w.Tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		held, err := scalars[id.SourceID](ctx, tx.View, "sync_hold", w.Tenant, w.Source, w.Version, w.Epoch)
 		if err == nil && len(held) == 0 {
 			err = ErrLost
@@ -250,4 +263,16 @@ func (s *Syncs) own(ctx context.Context, w *Walk, do func(ctx context.Context, t
 		}
 		return nil, do(ctx, tx)
 	})
+}
+
+// changedSource and changedDocument are the kinds of a source's and a document's changes.
+const (
+	changedSource   = "kb.source"
+	changedDocument = "kb.document"
+)
+
+func (t *Tx) noteDocuments(all []id.DocumentID) {
+	for _, d := range all {
+		t.note(changedDocument, d.UUID)
+	}
 }

@@ -309,10 +309,15 @@ func (t *Tx) DeleteTrigger(ctx context.Context, g id.TriggerID) error {
 
 // pauseTriggers pauses the triggers of an agent or a workflow.
 func (t *Tx) pauseTriggers(ctx context.Context, target id.UUID) error {
-	for _, step := range []string{"triggers_pause", "triggers_pause_timers"} {
-		if _, err := t.exec(ctx, step, t.tenant, target); err != nil {
-			return fmt.Errorf("pause the triggers of %s: %w", target, err)
-		}
+	paused, err := scalars[id.UUID](ctx, t.View, "triggers_pause", t.tenant, target)
+	if err == nil {
+		_, err = t.exec(ctx, "triggers_pause_timers", t.tenant, target)
+	}
+	if err == nil {
+		err = t.auditAll(ctx, "trigger.update", "trigger", paused)
+	}
+	if err != nil {
+		return fmt.Errorf("pause the triggers of %s: %w", target, err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -346,6 +347,35 @@ func TestArchivingAnAgentPausesItsTriggers(t *testing.T) {
 		}
 	}
 	w.update(w.hook.ID, api.TriggerPatch{Name: ptr("renamed all the same")})
+}
+
+// Triggers that the archiving of their agent or workflow pauses are reported as changed, to feeds and
+// in the audit log; those that were paused before are not.
+func TestTriggersThatAnArchivingPausesAreTold(t *testing.T) {
+	t.Parallel()
+	w := newTriggers(t)
+	asleep := w.create(api.TriggerCreate{Kind: lifecycle.TriggerHook})
+	w.update(asleep.ID, api.TriggerPatch{Enabled: ptr(false)})
+	audited := func() int {
+		return w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'trigger.update' AND target_kind = 'trigger' AND target_id = ANY ($1) AND actor = 'apikey:test' AND ip = '192.0.2.1'",
+			[]id.TriggerID{w.schedule.ID, w.hook.ID})
+	}
+	before := audited()
+	all := noted(w.Store, func() {
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, w.agent)) })
+	})
+	if got, want := only(all, "trigger", w.schedule.ID, w.hook.ID); !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+	if n := audited() - before; n != 2 {
+		t.Errorf("%d are audited", n)
+	}
+	again := noted(w.Store, func() {
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.pauseTriggers(ctx, w.agent.UUID) })
+	})
+	if len(again) != 0 {
+		t.Errorf("told again: %v", again)
+	}
 }
 
 // Changes of triggers run while their agent is archived: afterwards none of them is enabled, and

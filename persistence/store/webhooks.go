@@ -11,6 +11,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/webhook"
 )
@@ -256,10 +257,11 @@ func (s *Store) TrimDeliveries(ctx context.Context, tenant id.TenantID, w id.Web
 	})
 }
 
-// batch runs a query that returns the ids of the deliveries it took.
+// batch runs a query that returns the ids of the deliveries it changed.
 func (t *Tx) batch(ctx context.Context, last id.DeliveryID, query string, args ...any) (int, id.DeliveryID, error) {
 	taken, err := scalars[id.DeliveryID](ctx, t.View, query, append([]any{t.tenant}, args...)...)
 	for _, d := range taken {
+		t.note(msg.ChangedDelivery, d.UUID)
 		if string(d.UUID[:]) > string(last.UUID[:]) {
 			last = d
 		}
@@ -315,6 +317,7 @@ func (t *Tx) TestWebhook(ctx context.Context, w id.WebhookID) (id.DeliveryID, er
 	if _, err := t.exec(ctx, "delivery_insert", t.tenant, d, w, e, string(webhook.Test), body, at); err != nil {
 		return id.DeliveryID{}, err
 	}
+	t.note(msg.ChangedDelivery, d.UUID)
 	return d, t.Audit(ctx, "webhook.test", "webhook", w.UUID, map[string]id.DeliveryID{"delivery_id": d})
 }
 
@@ -331,6 +334,7 @@ func (t *Tx) Redeliver(ctx context.Context, w id.WebhookID, d id.DeliveryID) err
 	if len(rows) == 0 {
 		return problem.NotFound(deliveryWord)
 	}
+	t.note(msg.ChangedDelivery, d.UUID)
 	return t.Audit(ctx, "webhook.redeliver", "webhook", w.UUID, map[string]id.DeliveryID{"delivery_id": d})
 }
 

@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/webhook"
 )
@@ -717,6 +718,42 @@ func TestAStoppedListener(t *testing.T) {
 }
 
 // open-parts.md, Webhooks, redeliver: sends the same bytes again, whatever the status.
+// Each change of deliveries through the API is told to feeds: a test, a redelivery, a recovery, and
+// what the disabling and the removal of an endpoint do to them.
+func TestChangesOfDeliveriesAreTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint(t, w.a)
+	later := moment(-time.Hour)
+	lost := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "failed", Attempts: 5, Error: ptr("503")})
+	other := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "failed", Attempts: 5, Error: ptr("503")})
+	waits := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "pending", NextAt: &later})
+	var tried id.DeliveryID
+	for _, step := range []struct {
+		what string
+		do   func()
+		want func() []id.DeliveryID
+	}{
+		{"a test", func() {
+			w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) { tried, err = tx.TestWebhook(ctx, e.ID); return err })
+		}, func() []id.DeliveryID { return []id.DeliveryID{tried} }},
+		{"a redelivery", func() {
+			w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, e.ID, lost) })
+		}, func() []id.DeliveryID { return []id.DeliveryID{lost} }},
+		{"a recovery", func() { w.recover(t, e.ID, moment(time.Hour)) }, func() []id.DeliveryID { return []id.DeliveryID{other} }},
+		{"a disabling", func() { w.patch(t, w.a, e.ID, api.WebhookPatch{Enabled: ptr(false)}) }, func() []id.DeliveryID { return []id.DeliveryID{lost, other, waits, tried} }},
+		{"a removal", func() {
+			if err := w.remove(t.Context(), e.ID); err != nil {
+				t.Fatal(err)
+			}
+		}, func() []id.DeliveryID { return []id.DeliveryID{lost, other, waits, tried} }},
+	} {
+		if got, want := only(noted(w.Store, step.do), msg.ChangedDelivery, step.want()...); !slices.Equal(got, want) {
+			t.Errorf("%s tells %v, want %v", step.what, got, want)
+		}
+	}
+}
+
 func TestRedeliver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

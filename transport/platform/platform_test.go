@@ -134,7 +134,7 @@ func TestRoutes(t *testing.T) {
 		{"delete a thread", "DELETE", "/v1/threads/{thread}", "", 204, "", "", ""},
 		{"read a deleted thread", "GET", "/v1/threads/{thread}", "", 404, "NOT_FOUND", "", ""},
 		{"send to a deleted thread", "POST", "/v1/threads/{thread}/messages", `{"content": "hi"}`, 404, "NOT_FOUND", "", ""},
-		{"archive an agent", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke"},
+		{"archive an agent", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke trigger.update trigger.update"},
 		{"read an archived agent", "GET", "/v1/agents/{agent}", "", 404, "NOT_FOUND", "", ""},
 		{"archive it again", "DELETE", "/v1/agents/{agent}", "", 404, "NOT_FOUND", "", ""},
 		{"run an archived agent", "POST", "/v1/agents/{agent}/runs", "", 404, "NOT_FOUND", "", ""},

@@ -457,7 +457,7 @@ func TestToolRoutes(t *testing.T) {
 		{"take it off", "PATCH", "/v1/agents/{draft}", `{"node_id": null}`, 200, "", `"node_id":null`, "agent.update"},
 
 		// Objects that are deleted with an agent or a server.
-		{"archive an agent that has grants", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke"},
+		{"archive an agent that has grants", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke trigger.update trigger.update"},
 		{"an archived agent is none", "POST", "/v1/tool-grants", mcp(`, "tool_pattern": "*", "agent_id": "{agent}"`), 400, "VALIDATION", "agent_id: there is no such agent", ""},
 		{"what an archived agent may call", "GET", "/v1/agents/{agent}/tools", "", 404, "NOT_FOUND", "agent", ""},
 		{"remove a tool server", "DELETE", "/v1/mcp-servers/{server}", "", 204, "", "", "mcp_server.delete"},

@@ -89,7 +89,7 @@ func TestTriggerRoutes(t *testing.T) {
 		{"a schedule has none", "POST", "/v1/triggers/{schedule}/rotate-secret", "", 400, "VALIDATION", "a schedule has no secret", ""},
 		{"that of an unknown one", "POST", "/v1/triggers/{unknown}/rotate-secret", "", 404, "NOT_FOUND", "trigger", ""},
 		{"change an unknown one", "PATCH", "/v1/triggers/{unknown}", `{"name": "x"}`, 404, "NOT_FOUND", "trigger", ""},
-		{"archive the agent", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke"},
+		{"archive the agent", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke" + strings.Repeat(" trigger.update", 6)},
 		{"its schedule is paused", "GET", "/v1/triggers/{schedule}", "", 200, "", `"enabled":false`, ""},
 		{"and stays so", "PATCH", "/v1/triggers/{schedule}", `{"enabled": true}`, 400, "VALIDATION", "target.agent_id: there is no such agent", ""},
 		{"remove a trigger", "DELETE", "/v1/triggers/{hook}", "", 204, "", "", "trigger.delete"},

@@ -113,18 +113,23 @@ WHERE tenant_id = $1 AND base_id = $2 AND source_id = $3 AND status = 'failed' A
 ORDER BY seen, id LIMIT $5
 
 -- Documents that the walk met and whose contents it did not fetch. A document whose name or
--- address changed counts its version up, and its attempts anew: that interrupts a reading.
+-- address changed counts its version up, and its attempts anew: that interrupts a reading. Returns
+-- these.
 -- name: sync_meet
 WITH own AS MATERIALIZED (
-  SELECT d.id, u.name, u.uri, u.version FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS u (id, name, uri, version)
+  SELECT d.id, u.name, u.uri, u.version, d.name IS DISTINCT FROM u.name OR d.uri IS DISTINCT FROM u.uri AS renamed
+  FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS u (id, name, uri, version)
   JOIN kb_documents d ON d.tenant_id = $1 AND d.id = u.id
   WHERE d.source_id = $2 AND d.deleted_at IS NULL ORDER BY d.id FOR NO KEY UPDATE OF d
+), met AS (
+  UPDATE kb_documents d SET seen = $7, item_version = own.version, name = own.name, uri = own.uri,
+    version = d.version + CASE WHEN own.renamed THEN 1 ELSE 0 END,
+    attempts = CASE WHEN own.renamed THEN 0 ELSE d.attempts END,
+    updated_at = CASE WHEN own.renamed THEN now() ELSE d.updated_at END
+  FROM own WHERE d.tenant_id = $1 AND d.id = own.id
+  RETURNING d.id, own.renamed
 )
-UPDATE kb_documents d SET seen = $7, item_version = own.version, name = own.name, uri = own.uri,
-  version = d.version + CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN 1 ELSE 0 END,
-  attempts = CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN 0 ELSE d.attempts END,
-  updated_at = CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN now() ELSE d.updated_at END
-FROM own WHERE d.tenant_id = $1 AND d.id = own.id
+SELECT id FROM met WHERE renamed
 
 -- A document with new contents: it keeps its id and its ACL. One that was deleted and comes back has a new id, and its ACL as
 -- long as the row of the deleted one is there.
@@ -146,6 +151,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $12, 'failed', $13, $13
 ON CONFLICT (tenant_id, source_id, item) WHERE deleted_at IS NULL DO UPDATE SET
   item_version = excluded.item_version, seen = excluded.seen, name = excluded.name, uri = excluded.uri,
   status = 'failed', error = excluded.error, source_error = excluded.source_error, owes = kb_documents.owes OR kb_documents.status = 'queued', version = kb_documents.version + 1, updated_at = now()
+RETURNING id
 
 -- name: sync_delete
 WITH own AS MATERIALIZED (

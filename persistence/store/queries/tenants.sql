@@ -25,3 +25,7 @@ RETURNING id, email, name, role, created_at, updated_at
 -- name: audit_insert
 INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id, ip, detail)
 VALUES ($1, $2, now(), $3, $4, $5, $6, $7, $8)
+
+-- name: audit_insert_all
+INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id, ip)
+SELECT $1, u.id, now(), $3, $4, $5, u.target_id, $7 FROM unnest($2::uuid[], $6::uuid[]) AS u (id, target_id)

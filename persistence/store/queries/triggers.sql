@@ -48,12 +48,16 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2 
 
 -- Includes paused triggers: one of them may just be being resumed. Here and where
 -- last_fired_at is advanced, rows are locked in the order of their ids.
+-- Returns those that were enabled.
 -- name: triggers_pause
 WITH own AS MATERIALIZED (
-  SELECT id FROM triggers WHERE tenant_id = $1 AND (agent_id = $2 OR workflow_id = $2) ORDER BY id FOR NO KEY UPDATE
+  SELECT id, enabled FROM triggers WHERE tenant_id = $1 AND (agent_id = $2 OR workflow_id = $2) ORDER BY id FOR NO KEY UPDATE
+), paused AS (
+  UPDATE triggers t SET version = t.version + 1, enabled = false, next_fire_at = NULL, updated_at = CASE WHEN t.enabled THEN now() ELSE t.updated_at END
+  FROM own WHERE t.tenant_id = $1 AND t.id = own.id
+  RETURNING t.id, own.enabled
 )
-UPDATE triggers t SET version = t.version + 1, enabled = false, next_fire_at = NULL, updated_at = CASE WHEN t.enabled THEN now() ELSE t.updated_at END
-FROM own WHERE t.tenant_id = $1 AND t.id = own.id
+SELECT id FROM paused WHERE enabled ORDER BY id
 
 -- A separate statement: it sees the timer of a trigger that was just being resumed.
 -- name: triggers_pause_timers
