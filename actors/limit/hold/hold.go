@@ -441,9 +441,7 @@ func (h *Semaphores) claim(ctx context.Context, to id.MemberID, step int, shards
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, held := range c.Holding {
-		for _, who := range held.Holders {
-			h.semaphore(nameOf(held.Of)).add(who, to)
-		}
+		h.semaphore(nameOf(held.Of)).addAll(held.Holders, to)
 	}
 	return c.Later, nil
 }

@@ -104,6 +104,35 @@ func TestCountRefusesAfterACheckOnly(t *testing.T) {
 }
 
 // A holder that waited and gave up without a message is forgotten, and so is its semaphore.
+// A tenant may have very many streams: to take over and to check their holders costs what reading
+// them costs, not the square of it, because all semaphores of the node wait meanwhile.
+func TestManyHoldersAreCheckedTogether(t *testing.T) {
+	const n = 100_000
+	a, b := memberID(1), memberID(2)
+	there := make([]id.UUID, n)
+	for i := range there {
+		there[i] = id.NewAnywhere()
+	}
+	began := time.Now()
+	c := &semaphore{}
+	c.addAll(there[:n/2], a)
+	c.addAll(there[n/2:], b)
+	c.addAll(there[:n/2], a) // told again
+	if len(c.holders) != n {
+		t.Fatalf("%d holders", len(c.holders))
+	}
+	if members := c.begin(); len(members) != 2 {
+		t.Fatalf("asks %v", members)
+	}
+	c.addAll([]id.UUID{{1}, there[0]}, a) // while they are asked
+	if gone := c.checked(map[id.MemberID][]id.UUID{a: there[2 : n/2]}); gone != 1 || len(c.holders) != n {
+		t.Errorf("%d are gone, %d left", gone, len(c.holders))
+	}
+	if took := time.Since(began); took > 2*time.Second { // usually 100 ms
+		t.Errorf("it took %v", took)
+	}
+}
+
 func TestACountForgetsWhoGaveUp(t *testing.T) {
 	n := clustertest.Node()
 	h, at := New(Config{Node: n, Now: time.Now}), somewhere()

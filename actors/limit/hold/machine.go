@@ -33,6 +33,23 @@ func (c *semaphore) add(who id.UUID, m id.MemberID) {
 	c.holders = append(c.holders, h)
 }
 
+// addAll is add for many holders of a member.
+func (c *semaphore) addAll(who []id.UUID, m id.MemberID) {
+	known := make(map[id.UUID]int, len(c.holders))
+	for i, h := range c.holders {
+		known[h.who] = i
+	}
+	for _, w := range who {
+		h := holding{w, m, c.begun}
+		if i, ok := known[w]; ok {
+			c.holders[i] = h
+			continue
+		}
+		known[w] = len(c.holders)
+		c.holders = append(c.holders, h)
+	}
+}
+
 func (c *semaphore) index(who id.UUID) int {
 	return slices.IndexFunc(c.holders, func(h holding) bool { return h.who == who })
 }
@@ -98,9 +115,17 @@ func (c *semaphore) begin() []id.MemberID {
 // were removed.
 func (c *semaphore) checked(still map[id.MemberID][]id.UUID) int {
 	before := len(c.holders)
+	sets := make(map[id.MemberID]map[id.UUID]struct{}, len(still)) // there may be many holders, and the lock is held
+	for m, holders := range still {
+		sets[m] = make(map[id.UUID]struct{}, len(holders))
+		for _, who := range holders {
+			sets[m][who] = struct{}{}
+		}
+	}
 	c.holders = slices.DeleteFunc(c.holders, func(h holding) bool {
-		holders, answered := still[h.member]
-		return answered && h.begun < c.begun && !slices.Contains(holders, h.who)
+		holders, answered := sets[h.member]
+		_, holds := holders[h.who]
+		return answered && h.begun < c.begun && !holds
 	})
 	c.ended = c.begun
 	return before - len(c.holders)
