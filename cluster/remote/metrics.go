@@ -1,6 +1,8 @@
 package remote
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -40,3 +42,44 @@ var (
 	droppedUnread   = droppedTotal.WithLabelValues("unread")    // a Tell of a type that is unknown here
 	droppedLate     = droppedTotal.WithLabelValues("late")      // a reply without a waiting caller
 )
+
+// streams are the peers in the metric connected. A node that was started again at its address is
+// a second peer there, until the former process has left the list.
+var streams = shown{at: map[string]map[*peer]bool{}}
+
+type shown struct {
+	mu sync.Mutex                // guards at; taken under a peer's lock
+	at map[string]map[*peer]bool // by address; true: its stream is open
+}
+
+func (s *shown) set(p *peer, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at[p.addr] == nil {
+		s.at[p.addr] = map[*peer]bool{}
+	}
+	s.at[p.addr][p] = open
+	s.show(p.addr)
+}
+
+func (s *shown) drop(p *peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.at[p.addr], p)
+	if len(s.at[p.addr]) > 0 {
+		s.show(p.addr)
+		return
+	}
+	delete(s.at, p.addr)
+	connected.DeleteLabelValues(p.addr)
+}
+
+func (s *shown) show(addr string) {
+	up := 0.0
+	for _, open := range s.at[addr] {
+		if open {
+			up = 1
+		}
+	}
+	connected.WithLabelValues(addr).Set(up)
+}

@@ -150,7 +150,7 @@ func (p *peer) leave() {
 	p.fail()
 	droppedGone.Add(float64(len(p.queue)))
 	p.queue, p.queued = nil, 0
-	connected.DeleteLabelValues(p.addr)
+	streams.drop(p)
 }
 
 // broken records that a stream ended or could not be opened. It reports whether no further
@@ -159,7 +159,7 @@ func (p *peer) broken() (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.up {
-		connected.WithLabelValues(p.addr).Set(0)
+		streams.set(p, false)
 	}
 	p.up = false
 	p.fail()
@@ -378,7 +378,7 @@ func (p *peer) converse(ctx context.Context, cancel context.CancelFunc, stream g
 	p.mu.Lock()
 	p.failed = false
 	if p.up = !p.left; p.up {
-		connected.WithLabelValues(p.addr).Set(1)
+		streams.set(p, true)
 	}
 	p.mu.Unlock()
 

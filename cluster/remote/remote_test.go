@@ -634,6 +634,36 @@ func TestTheMetricsDropMembersThatLeft(t *testing.T) {
 	}
 }
 
+// A node that was started again at its address is shown as connected when its former process leaves
+// the list.
+func TestTheMetricsShowANodeThatWasStartedAgain(t *testing.T) {
+	echoes := map[string]func(cluster.Context, any){"echo": echo}
+	a := startMember(t, setup{})
+	addr, open := reserve(t)
+	former := startMember(t, setup{kinds: echoes, listen: open()})
+	join(t, a, former)
+	if _, err := a.Node.Ask(t.Context(), at(former, "echo"), ping{}); err != nil {
+		t.Fatal(err)
+	}
+	former.stop(t)
+	again := startMember(t, setup{kinds: echoes, listen: open()})
+	again.SetPeers(map[id.MemberID]string{a.id: a.addr, again.id: addr})
+	a.SetPeers(map[id.MemberID]string{a.id: a.addr, former.id: addr, again.id: addr})
+	if _, err := a.Node.Call(t.Context(), again.id, "none", ping{}); err == nil {
+		t.Fatal("a service that is not there has answered")
+	}
+	for range 2 {
+		if up := connections(t)[addr]; up != 1 {
+			t.Errorf("connected is %v", up)
+		}
+		a.SetPeers(map[id.MemberID]string{a.id: a.addr, again.id: addr})
+	}
+	a.SetPeers(nil)
+	if up, ok := connections(t)[addr]; ok {
+		t.Errorf("a node that left is still shown, as %v", up)
+	}
+}
+
 // Three streams of a member follow each other while the first one's batch is still
 // being handed over: the third is not received before that.
 func TestAStreamWaitsForAllThatCameBeforeIt(t *testing.T) {
