@@ -76,6 +76,7 @@ type Board struct {
 	mu       sync.Mutex // guards the fields below
 	desks    map[id.TenantID]*desk
 	version  uint64        // counts tenants that got a desk
+	watches  uint64        // counts the Watches that were sent, to any member
 	acked    chan struct{} // closed when a peer has acknowledged
 	members  map[id.MemberID]*peer
 	watchers map[id.TenantID]map[id.MemberID]struct{}

@@ -563,6 +563,51 @@ func TestMembersComeAndGo(t *testing.T) {
 	})
 }
 
+// A Watch that is overtaken by a later one of its sender changes nothing: the tenants of the later
+// one stay watched. Watches without a number, of an older build, are taken as they come.
+func TestAWatchThatIsOvertaken(t *testing.T) {
+	bubble(t, 2, func(w *world) {
+		b := w.boards[0]
+		var from id.MemberID
+		for m, o := range w.net.boards {
+			if o == w.boards[1] {
+				from = m
+			}
+		}
+		first, second := w.tenant, id.TenantID{UUID: id.NewAnywhere()}
+		for _, step := range []struct {
+			number  uint64
+			tenants []id.TenantID
+			watched []id.TenantID
+		}{
+			{7, []id.TenantID{first}, []id.TenantID{first}},
+			{9, []id.TenantID{first, second}, []id.TenantID{first, second}},
+			{8, []id.TenantID{first}, []id.TenantID{first, second}},
+			{9, nil, []id.TenantID{first, second}},
+			{10, []id.TenantID{second}, []id.TenantID{second}},
+			{0, []id.TenantID{first}, []id.TenantID{first}},
+			{0, []id.TenantID{second}, []id.TenantID{second}},
+		} {
+			if _, err := b.Serve(t.Context(), from, Watch{Number: step.number, Tenants: step.tenants}); err != nil {
+				t.Fatal(err)
+			}
+			for _, tenant := range []id.TenantID{first, second} {
+				if got, want := b.Wanted(tenant), slices.Contains(step.watched, tenant); got != want {
+					t.Errorf("after Watch %d of %d tenants one is watched %v", step.number, len(step.tenants), got)
+				}
+			}
+		}
+		// Each Watch of a board has a greater number than the one before.
+		r, _ := w.open(w.boards[1], lifecycle.RoleOwner, All)
+		defer r.Gone()
+		before := w.boards[1].watches
+		rest(2 * watchEvery)
+		if now := w.boards[1].watches; before == 0 || now <= before {
+			t.Errorf("%d Watches after %d", now, before)
+		}
+	})
+}
+
 // Rows that cannot be read are lost, not forgotten.
 func TestRowsThatCannotBeRead(t *testing.T) {
 	bubble(t, 1, func(w *world) {

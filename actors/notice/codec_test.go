@@ -14,7 +14,7 @@ func TestMessagesCrossNodes(t *testing.T) {
 	AddTo(c)
 	tenant := id.TenantID{UUID: id.NewAnywhere()}
 	for _, m := range []any{
-		Watch{}, Watch{Tenants: []id.TenantID{tenant, {UUID: id.NewAnywhere()}}},
+		Watch{}, Watch{Number: 3, Tenants: []id.TenantID{tenant, {UUID: id.NewAnywhere()}}},
 		Hints{Tenants: []Hint{{Tenant: tenant, Changes: []msg.Change{run(), {Kind: "kb.document", ID: id.NewAnywhere()}}, Lost: Runs | Resources, Managers: true}}},
 	} {
 		name, body, err := c.Encode(m)

@@ -12,6 +12,9 @@ type (
 	// Watch asks a board for the changes of tenants, until it is repeated or watchLife has
 	// passed. It replaces the sender's last Watch. The answer is msg.Done.
 	Watch struct {
+		// Number orders the sender's Watches: one whose answer was late may arrive after the next
+		// one. 0: of an older build, taken as it comes.
+		Number  uint64        `json:"number,omitempty"`
 		Tenants []id.TenantID `json:"tenants"`
 	}
 	// Hints are the changes of tenants that the receiver watches. The answer is msg.Done.

@@ -23,6 +23,7 @@ type peer struct {
 	watched time.Time // of the next Watch
 	lostAt  time.Time // when readers were told that it does not answer
 
+	heard  uint64    // the number of its last Watch
 	until  time.Time // of its own watch; zero: it watches nothing
 	tenant map[id.TenantID]struct{}
 	out    map[id.TenantID]*names
@@ -74,6 +75,10 @@ func (b *Board) Serve(_ context.Context, from id.MemberID, m any) (any, error) {
 		if p == nil {
 			return nil, fmt.Errorf("notice: %s is not a member here yet", from)
 		}
+		if m.Number != 0 && m.Number <= p.heard {
+			break
+		}
+		p.heard = m.Number
 		p.watch(m.Tenants)
 	case Hints:
 		for _, h := range m.Tenants {
@@ -205,7 +210,8 @@ func (p *peer) renew(ctx context.Context) {
 		return
 	}
 	version := b.version
-	m := Watch{Tenants: make([]id.TenantID, 0, len(b.desks))}
+	b.watches++
+	m := Watch{Number: b.watches, Tenants: make([]id.TenantID, 0, len(b.desks))}
 	for t := range b.desks {
 		m.Tenants = append(m.Tenants, t)
 	}
