@@ -398,6 +398,9 @@ type owed struct {
 type shown struct {
 	*event.Frame
 	may func(v *Viewer) bool
+	// taken means that a view that may not see the frame may have seen its object before: it
+	// reads again.
+	taken bool
 }
 
 // flush serves the desks that are due. It returns when the next one is.
@@ -450,24 +453,24 @@ func (b *Board) read(due map[id.TenantID]*owed, all []feed.Named) {
 		}
 		return
 	}
-	put := func(t id.TenantID, of Topics, typ event.Type, data any, may func(*Viewer) bool) {
+	put := func(t id.TenantID, of Topics, typ event.Type, data any, taken bool, may func(*Viewer) bool) {
 		f, err := event.New(typ, event.Pos{}, data)
 		if err != nil {
 			b.log.Error().Err(err).Msg("a change cannot be encoded")
 			return
 		}
-		due[t].frames[of] = append(due[t].frames[of], shown{f, may})
+		due[t].frames[of] = append(due[t].frames[of], shown{f, may, taken})
 	}
 	for i := range got.Runs {
-		put(got.Runs[i].Tenant, Runs, event.RunChanged, &got.Runs[i].RunChange, func(*Viewer) bool { return true })
+		put(got.Runs[i].Tenant, Runs, event.RunChanged, &got.Runs[i].RunChange, false, func(*Viewer) bool { return true })
 	}
 	for i := range got.Approvals {
 		a := &got.Approvals[i]
-		put(a.Tenant, Approvals, event.ApprovalChanged, &a.ApprovalChange, func(v *Viewer) bool { return v.Decides(a.AssigneeRole, a.Node) })
+		put(a.Tenant, Approvals, event.ApprovalChanged, &a.ApprovalChange, a.Escalated && a.Status == lifecycle.ApprovalPending, func(v *Viewer) bool { return v.Decides(a.AssigneeRole, a.Node) })
 	}
 	for i := range got.Resources {
 		r := &got.Resources[i]
-		put(r.Tenant, Resources, event.ResourceChanged, &r.Change, func(v *Viewer) bool { return mayRead(v.Role, r.Kind) })
+		put(r.Tenant, Resources, event.ResourceChanged, &r.Change, false, func(v *Viewer) bool { return mayRead(v.Role, r.Kind) })
 	}
 }
 
@@ -531,8 +534,11 @@ func (v *view) take(o *owed, now time.Time) (out []*event.Frame) {
 		}
 		var of []*event.Frame
 		for _, f := range o.frames[t] {
-			if f.may(&v.Viewer) {
+			switch {
+			case f.may(&v.Viewer):
 				of = append(of, f.Frame)
+			case f.taken:
+				v.lost |= t
 			}
 		}
 		if len(of) > left-n {

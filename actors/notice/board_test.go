@@ -29,9 +29,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rows struct {
 	mu    sync.Mutex // guards the fields below
 	roles map[id.UUID]lifecycle.Role
-	fail  error
-	reads int
-	last  int // objects of the last read
+	taken map[id.UUID]bool // approvals that were escalated
+	// status is that of all approvals.
+	status lifecycle.ApprovalStatus
+	fail   error
+	reads  int
+	last   int // objects of the last read
 }
 
 func (r *rows) Changed(_ context.Context, all []feed.Named) (*feed.Shown, error) {
@@ -52,7 +55,8 @@ func (r *rows) Changed(_ context.Context, all []feed.Named) (*feed.Shown, error)
 			if !ok {
 				role = lifecycle.RoleMember
 			}
-			out.Approvals = append(out.Approvals, feed.ShownApproval{Tenant: n.Tenant, ApprovalChange: api.ApprovalChange{ID: id.ApprovalID{UUID: n.ID}, AssigneeRole: role}})
+			out.Approvals = append(out.Approvals, feed.ShownApproval{Tenant: n.Tenant, Escalated: r.taken[n.ID],
+				ApprovalChange: api.ApprovalChange{ID: id.ApprovalID{UUID: n.ID}, AssigneeRole: role, Status: r.status}})
 		default:
 			out.Resources = append(out.Resources, feed.ShownResource{Tenant: n.Tenant, Change: api.Change{Kind: n.Kind, ID: n.ID}})
 		}
@@ -443,6 +447,42 @@ func TestRoles(t *testing.T) {
 	})
 }
 
+// An approval that escalates to another role is told to those who may not decide it any more, as
+// feed.lost without naming it: their lists show it, and they have no other way to learn that.
+func TestAnEscalationIsToldToThoseWhoLoseTheApproval(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		b := w.boards[0]
+		admin, ac := w.open(b, lifecycle.RoleAdmin, All)
+		owner, oc := w.open(b, lifecycle.RoleOwner, All)
+		runs, rc := w.open(b, lifecycle.RoleAdmin, Runs)
+		for _, r := range []*Reader{admin, owner, runs} {
+			defer r.Gone()
+		}
+		rest(time.Second)
+		for _, c := range []*conn{ac, oc, rc} {
+			c.took()
+		}
+		a := id.NewAnywhere()
+		w.rows.roles[a], w.rows.status = lifecycle.RoleOwner, lifecycle.ApprovalPending
+		note := func() { b.Note(w.tenant, msg.Change{Kind: msg.ChangedApproval, ID: a}); rest(time.Second) }
+		note() // it was opened for an owner: no admin has it
+		w.want(ac, map[event.Type]int{})
+		w.want(oc, map[event.Type]int{event.ApprovalChanged: 1})
+		w.rows.taken = map[id.UUID]bool{a: true}
+		note()
+		got := ac.took()
+		if len(got) != 1 || got[0].typ != event.FeedLost || got[0].topics != event.TopicApprovals || got[0].id != "" {
+			t.Errorf("the admin gets %v", got)
+		}
+		w.want(oc, map[event.Type]int{event.ApprovalChanged: 1})
+		w.rows.status = lifecycle.ApprovalApproved
+		note() // it is gone from every list of what waits
+		w.want(ac, map[event.Type]int{})
+		w.want(oc, map[event.Type]int{event.ApprovalChanged: 1})
+		w.want(rc, map[event.Type]int{})
+	})
+}
+
 // Readers get the topics that they asked for.
 func TestTopics(t *testing.T) {
 	bubble(t, 1, func(w *world) {
@@ -600,9 +640,14 @@ func TestAWatchThatIsOvertaken(t *testing.T) {
 		// Each Watch of a board has a greater number than the one before.
 		r, _ := w.open(w.boards[1], lifecycle.RoleOwner, All)
 		defer r.Gone()
-		before := w.boards[1].watches
+		sent := func() uint64 {
+			w.boards[1].mu.Lock()
+			defer w.boards[1].mu.Unlock()
+			return w.boards[1].watches
+		}
+		before := sent()
 		rest(2 * watchEvery)
-		if now := w.boards[1].watches; before == 0 || now <= before {
+		if now := sent(); before == 0 || now <= before {
 			t.Errorf("%d Watches after %d", now, before)
 		}
 	})
@@ -731,7 +776,7 @@ func TestRightsThatMayHaveChangedElsewhere(t *testing.T) {
 				t.Errorf("%s: the member is cut while the node is silent", c.what)
 			}
 			w.net.mu.Lock()
-			w.net.cut[far] = false
+			w.net.cut[far] = c.leaves // what it would tell is lost with it
 			if c.leaves {
 				delete(w.net.boards, far)
 			}

@@ -38,8 +38,9 @@ type ShownRun struct {
 
 // ShownApproval is a changed approval, with the org node at which its chain of managers begins.
 type ShownApproval struct {
-	Tenant id.TenantID
-	Node   *id.NodeID
+	Tenant    id.TenantID
+	Node      *id.NodeID
+	Escalated bool // callers that might decide it before may not now
 	api.ApprovalChange
 }
 
@@ -82,7 +83,7 @@ func (s *Sweep) Changed(ctx context.Context, all []Named) (*Shown, error) {
 	if len(ids[1]) > 0 {
 		b.Queue(changedApprovalsSQL, tenants[1], ids[1]).Query(func(rows pgx.Rows) error {
 			var a ShownApproval
-			_, err := pgx.ForEachRow(rows, []any{&a.Tenant, &a.Node, &a.ID, &a.RunID, &a.Status, &a.Risk, &a.AssigneeRole, &a.ApprovalsSoFar, &a.ExpiresAt}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&a.Tenant, &a.Node, &a.Escalated, &a.ID, &a.RunID, &a.Status, &a.Risk, &a.AssigneeRole, &a.ApprovalsSoFar, &a.ExpiresAt}, func() error {
 				a.ExpiresAt = a.ExpiresAt.UTC()
 				out.Approvals = append(out.Approvals, a)
 				a = ShownApproval{}

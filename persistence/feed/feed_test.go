@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
@@ -288,6 +289,31 @@ func TestFactsAreOfOneMoment(t *testing.T) {
 	}
 	if moved < 20 {
 		t.Errorf("the run moved only %d times: void", moved)
+	}
+}
+
+// An approval that was escalated is told apart from one that was opened for its role.
+func TestAChangedApprovalTellsWhetherItWasEscalated(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	run := r.told()
+	approvals := map[id.ApprovalID]bool{{UUID: id.NewAnywhere()}: false, {UUID: id.NewAnywhere()}: true}
+	var named []Named
+	step := 0
+	for a, escalated := range approvals {
+		r.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at, escalated_at)
+			VALUES ($1, $2, $3, $4, 'high', 'owner', 1, 'a.b', '{}', '', sha256(''), '{}', 'reject', now(), now(), now(), CASE WHEN $5 THEN now() END)`, r.tenant, a, run, step, escalated)
+		named = append(named, Named{Tenant: r.tenant, Change: msg.Change{Kind: msg.ChangedApproval, ID: a.UUID}})
+		step++
+	}
+	got, err := NewSweep(r.pool).Changed(t.Context(), named)
+	if err != nil || len(got.Approvals) != len(approvals) {
+		t.Fatalf("%+v %v", got, err)
+	}
+	for _, a := range got.Approvals {
+		if escalated, there := approvals[a.ID]; !there || a.Escalated != escalated || a.Status != lifecycle.ApprovalPending || a.AssigneeRole != lifecycle.RoleOwner {
+			t.Errorf("%+v", a)
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id) CROSS JOIN LATERAL (
 ) r
 
 -- name: changed_approvals
-SELECT a.tenant_id, a.node_id, a.id, a.run_id, a.status::text AS status, a.risk::text AS risk, a.assignee_role::text AS assignee_role, a.approvals_so_far, a.expires_at
+SELECT a.tenant_id, a.node_id, a.escalated_at IS NOT NULL, a.id, a.run_id, a.status::text AS status, a.risk::text AS risk, a.assignee_role::text AS assignee_role, a.approvals_so_far, a.expires_at
 FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id) CROSS JOIN LATERAL (
   SELECT * FROM approvals WHERE tenant_id = u.tenant_id AND id = u.id OFFSET 0
 ) a
