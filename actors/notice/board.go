@@ -276,12 +276,13 @@ func (b *Board) await(ctx context.Context, version uint64) {
 // Attach sends feed.ready, and frames from then on.
 func (r *Reader) Attach(c Conn) {
 	r.b.mu.Lock()
-	defer r.b.mu.Unlock()
 	r.conn = c
 	if r.outdated() {
+		r.b.mu.Unlock()
 		c.Cut()
 		return
 	}
+	defer r.b.mu.Unlock()
 	k := viewKey{r.Topics, r.Role, id.UserID{}}
 	if !r.Role.Satisfies(lifecycle.RoleAdmin) {
 		k.user = r.User

@@ -22,8 +22,12 @@
 // between. Hints are sent again until they are acknowledged. Redis is not involved.
 //
 // Rights: approvals are shown as the list of approvals shows them, by the row that is read;
-// resources by their kind, and a kind that is not known here is for admins. A reader whose
-// user changes, and a member when the org nodes change, is cut: its client connects again.
+// resources by their kind, and a kind that is not known here is for admins. An approval that
+// escalated is feed.lost for the readers that may not decide it: their lists may show it. The
+// streams of a user whose role changes end with the revocation. Which org nodes a member
+// manages is read after Open, when the desk hears of all changes. A member is cut when these
+// may have changed since it was read: after a change, and when another node answers again or
+// has left. Its client connects again.
 //
 // Limits: maxNames for each topic of a desk and of an outbox; one read at a time; one call to
 // each node at a time. Loss: names are lost with the process that committed; the other nodes

@@ -50,8 +50,9 @@
 // from a node of an older version, the text is withheld: text sent by mistake cannot be taken
 // back, and withheld text arrives with run.completed.
 //
-// Order: a Reader is sent frames in the order of their positions. Limits: concurrent reads,
-// and queued frames for each Reader; a hub with many readers spreads the sending over a fixed
+// Order: a Reader is sent frames in the order of their positions. Limits: concurrent reads, for
+// which tenants take turns; the bytes that were read for clients that have not taken them yet,
+// by tenant and in all; queued frames for each Reader; a hub with many readers spreads the sending over a fixed
 // set of workers, and readers that fell behind together share one read of the facts; one feed
 // for each watching node, messages up to 64 KiB; a watch ends when it is not renewed for ten
 // seconds. Loss: text of an unfinished step is lost with its process; the edge cuts a
@@ -60,5 +61,5 @@
 //
 // Locks: a shard's lock and a hub's lock are never held together. Under a hub's lock
 // connections are written (which never blocks), messages are sent to actors, and then these
-// locks are taken, in this order: Hubs.linking, link.mu, Hubs.mu.
+// locks are taken, in this order: Hubs.linking, link.mu, Hubs.mu, replays.mu.
 package stream

@@ -31,7 +31,9 @@
 // which it was read: one renewed meanwhile is left alone. A member marks no other within one
 // lease after its own first renewal, at the start and after each outage (a beat that failed,
 // or took longer than the interval), nor while its own last renewal is older than half a
-// lease: after a pause of Postgres all leases have expired by its clock. Marking waits for
+// lease: after a pause of Postgres all leases have expired by its clock. The same holds when that
+// clock was set by more than a sixth of a lease: a member marks no other within one lease after it
+// has measured that. Marking waits for
 // commits whose fence holds the row; if the member was stopped in the middle of one, the
 // commit is cut off.
 //
