@@ -84,6 +84,9 @@ func TestDueEndpoints(t *testing.T) {
 	tries := r.webhook(5, -time.Second)
 	r.exec(`UPDATE webhook_deliveries SET attempts = 2, begun_at = now() WHERE webhook_id = $1`, tries)
 	strange := id.WebhookID{UUID: foreign()}
+	for strange.Shard() <= 10 { // those of the others
+		strange.UUID = foreign()
+	}
 	r.webhookOf(strange, -time.Second)
 	want := []id.WebhookID{late, many, tries, strange}
 
@@ -127,9 +130,6 @@ func TestDueEndpoints(t *testing.T) {
 		"of no shard": {nil, 0}, "of one": {[]id.Shard{4}, 1}, "of one that two tenants have": {[]id.Shard{3}, 2},
 		"of others": {[]id.Shard{0, 1, 2, 6, 7, 8, 9, 10}, 0}, "of a foreign id": {[]id.Shard{strange.Shard()}, 1},
 	} {
-		if name != "of a foreign id" && slices.Contains(c.shards, strange.Shard()) {
-			c.want++
-		}
 		if due, _ := r.duePass(c.shards, 2); len(due) != c.want {
 			t.Errorf("%s: %v", name, due)
 		}
