@@ -336,12 +336,14 @@ func (h *Host[S]) handle(c cluster.Context, in incoming, answer bool) (changed b
 		return false, err
 	}
 	prev := h.row.State
+	h.row.State = d.Next
 	if w == nil {
 		h.k.metrics.decided("remembered")
-		h.row.State = d.Next
 	} else {
 		h.k.metrics.decided("committed")
-		h.adopt(d)
+		if len(w.Rows) > 0 { // one of them is the entity's own
+			h.adopt()
+		}
 	}
 	failpoint.Hit(pointBeforeReply)
 	if answer {
@@ -424,11 +426,10 @@ func (h *Host[S]) commit(w *journal.Commit) error {
 	return h.k.writer.Do(ctx, w)
 }
 
-// adopt takes over the committed decision as the row.
-func (h *Host[S]) adopt(d Decision[S]) {
+// adopt takes over the guard that a commit has left in the entity's row.
+func (h *Host[S]) adopt() {
 	g := &h.row.Guard
-	h.row.State = d.Next
-	if h.from == starting {
+	if h.from == starting || g.Version == 0 {
 		*g = journal.Guard{Version: 1, Epoch: 0, SetEpoch: 1}
 	} else {
 		g.Version, g.Epoch = g.Version+1, g.SetEpoch

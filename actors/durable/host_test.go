@@ -88,6 +88,53 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// A commit of timers alone leaves the row's version: what the activation began before goes on, and its
+// result is committed by the same activation.
+func TestACommitWithoutRowsLeavesTheVersion(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	reached, release := make(chan struct{}), make(chan struct{})
+	w.gate = func(context.Context, string) bool { close(reached); <-release; return true }
+	m.put(a, ledger{Orders: []order{}})
+	n := node(t, host(toyKind(m, w), m, Config{}))
+	ask(t, n, a, add{ID: "c", N: 1, Charge: true})
+	<-reached
+	ask(t, n, a, rings{})
+	close(release)
+	testkit.Eventually(t, "the charge has an outcome", func() bool { _, s := m.row(a); return status(s, "c") != "begun" })
+	if r, s := m.row(a); status(s, "c") != "sent" || r.version != 3 {
+		t.Errorf("%+v in version %d", s, r.version)
+	}
+	if loads, commits := m.counts(); loads != 1 || commits != 3 {
+		t.Errorf("%d loads, %d commits", loads, commits)
+	}
+}
+
+// A kind that loads a state where there is no row (Version 0) inserts it later: the new row has version
+// 1 and epoch 0, and the activation goes on with them.
+func TestARowThatWasNotThereIsInserted(t *testing.T) {
+	m, a := newMemory(), address()
+	k := toyKind(m, newWorld())
+	k.Create = nil
+	k.Load = func(ctx context.Context, a cluster.Address) (Loaded[ledger], error) {
+		l, err := m.load(ctx, a)
+		if errors.Is(err, problem.NotFound("")) {
+			return Loaded[ledger]{}, nil
+		}
+		return l, err
+	}
+	n := node(t, host(k, m, Config{}))
+	ask(t, n, a, rings{})
+	ask(t, n, a, open{N: 3})
+	ask(t, n, a, add{ID: "c", N: 1, Charge: true})
+	testkit.Eventually(t, "the charge has an outcome", func() bool { _, s := m.row(a); return status(s, "c") != "begun" })
+	if r, s := m.row(a); status(s, "c") != "sent" || r.version != 3 || r.epoch != 1 {
+		t.Errorf("%+v in %+v", s, r)
+	}
+	if loads, _ := m.counts(); loads != 1 {
+		t.Errorf("%d loads", loads)
+	}
+}
+
 func TestCreateTwiceIsAnsweredAsTheFirstTime(t *testing.T) {
 	m, a := newMemory(), address()
 	m.put(a, ledger{Count: 9, Orders: []order{}})

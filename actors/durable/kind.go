@@ -71,8 +71,10 @@ type Kind[S any] struct {
 	Create func(a cluster.Address, msg any) (S, bool)
 
 	// Rows returns the commit of a decision; nil if the decision changes only the memory of
-	// the activation. The host sets Op, Tenant, Shard and Until. msg is the message that led
-	// to the decision, also if the machine got it as Answered.
+	// the activation. A commit with Rows inserts or swaps the entity's own row. One without
+	// (timers alone) leaves the row and its version as they are, so nothing fences it: it may
+	// say only what holds for every activation. The host sets Op, Tenant, Shard and Until. msg
+	// is the message that led to the decision, also if the machine got it as Answered.
 	Rows func(a cluster.Address, prev Loaded[S], d Decision[S], msg any, op id.OpID, now time.Time) *journal.Commit
 
 	// Read, required if the machine has questions, returns the answer to one. A

@@ -50,6 +50,7 @@ type (
 	// priced adds an order of a price that the machine asks for.
 	priced struct{ ID string }
 	price  struct{ ID string }
+	rings  struct{} // deletes a timer, and changes nothing else
 )
 
 type send struct{ ID string }
@@ -155,6 +156,8 @@ func (toy) Decide(s ledger, m any, _ time.Time) (Decision[ledger], error) {
 			return Decision[ledger]{}, q.Then
 		}
 		return change(s.Orders, s.Count+1)
+	case rings:
+		return change(s.Orders, s.Count)
 	case boom:
 		panic("boom")
 	}
@@ -208,8 +211,11 @@ func toyRows(a cluster.Address, prev Loaded[ledger], d Decision[ledger], m any, 
 	if err != nil {
 		panic(err)
 	}
-	if _, ok := m.(quirk); ok {
+	switch m.(type) {
+	case quirk:
 		state = []byte("refused")
+	case rings:
+		return &journal.Commit{TimersDone: []journal.TimerKey{{Kind: a.Kind, Entity: a.ID, Name: "rings"}}}
 	}
 	return &journal.Commit{Rows: []journal.Row{&toyRow{a.ID, prev.Guard, state}}}
 }
@@ -242,6 +248,10 @@ func (m *memory) Do(_ context.Context, c *journal.Commit) error {
 		err, written = m.fault()
 	}
 	if !written {
+		return err
+	}
+	if len(c.Rows) == 0 { // a timer alone
+		m.commits++
 		return err
 	}
 	toy := c.Rows[0].(*toyRow)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"agentsvc/actors/durable"
 	"agentsvc/actors/skillrun"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/pgtest"
@@ -507,6 +508,7 @@ func TestCancelInEachPart(t *testing.T) {
 		w.exec(`UPDATE runs SET status = 'cancelled', error_code = 'CANCELLED', finished_at = now() WHERE id = $1`, c.run)
 		c.must(msg.LookSkill{})
 		c.must(msg.WithdrawSkill{Why: "too late"})
+		c.must(durable.TimerDue{Name: msg.TimerLook}) // a second after the end of the agent's run
 		close(release)
 		c.becomes("succeeded, ended, held")
 	})
