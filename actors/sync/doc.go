@@ -12,10 +12,12 @@
 //
 // A sync is one effect: a walk over the source's listing, page by page. Each step is a transaction
 // of its own (store.Syncs) with the documents of the step and the position behind it. It begins by
-// locking my row, and writes nothing unless the row has the version and the epoch that the walk
-// began with. So of two activations one writes, a change by the API ends the walk with its next
-// step, and a walk that was killed continues behind its last step. The commit that ends a sync
-// swaps my row, and holds the event for webhooks.
+// locking my row, and writes nothing unless the row is syncing with the epoch and the number of the
+// sync that the walk began with. So of two activations one writes; another configuration, which
+// counts the number up, a disabling and a deletion end the walk with its next step; a due time
+// does not; and a walk that was killed continues behind its last step. Other credentials
+// count when the API wakes me, or when the commit that ends a sync misses. That commit swaps my row by
+// its version, and holds the event for webhooks.
 //
 // Contents that changed are put into the store of files before the step that names them, as with
 // all files. A document whose content is new owes an index; its actor (ingest) is woken, and the

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/actors/durable"
 	syncs "agentsvc/actors/sync"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -738,6 +739,47 @@ func TestASchedule(t *testing.T) {
 		t.Errorf("sync %d, next at %v", number, at)
 	}
 	w.holds(src, map[string]string{"a": "x"})
+}
+
+// TestAWalkGoesOn behind due times and requests for a sync, however many come: each page is listed once.
+func TestAWalkGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	f.PerPage = 2
+	n := w.start(syncs.Config{})
+	cron := "0 * * * *"
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceObjectStore, Config: config(map[string]any{"endpoint": f.URL, "region": "r", "bucket": "docs"}),
+		Credentials: map[string]string{"access_key_id": connectortest.KeyID, "secret_access_key": connectortest.Secret}, Schedule: &cron, Timezone: "UTC"})
+	want := map[string]string{}
+	for i := range 8 {
+		want[fmt.Sprint("k", i)] = "x"
+		f.Put(fmt.Sprint("k", i), "x")
+	}
+	var version int
+	read := func() int { return w.count(`SELECT version::int FROM knowledge_sources WHERE id = $1`, src) }
+	f.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("list-type") == "" {
+			return false
+		}
+		w.clock.set(w.clock.now().Add(time.Hour))
+		w.must(w.queue(src))
+		for _, m := range []any{dueNow, durable.Wake{}} {
+			if _, err := n.Ask(context.Background(), w.at(src), m); err != nil {
+				t.Errorf("%T: %v", m, err)
+			}
+		}
+		version = max(version, read())
+		return false
+	})
+	w.syncs(n, src)
+	if calls := f.Calls(); connectortest.Count(calls, "listing") != 4 || version < 8 {
+		t.Errorf("%d listings, version %d", connectortest.Count(calls, "listing"), version)
+	}
+	w.holds(src, want)
+	if n := w.count(`SELECT sync::int FROM knowledge_sources WHERE id = $1`, src); n != 1 {
+		t.Errorf("sync %d", n)
+	}
 }
 
 // TestTwoActivations walk at once: each document is there once, and one of them ends the sync.

@@ -35,6 +35,7 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 			return decision{Next: next, Changed: true, Facts: []any{Claimed{}}}, nil
 		}
 	case durable.TimerDue:
+		s.Fresh = false
 		return s.due(now), nil
 	case Ended:
 		if !s.walks() {

@@ -87,6 +87,20 @@ func TestATryIsAnotherWalk(t *testing.T) {
 	}
 }
 
+// TestAWakeAfterADueTime during a fresh walk is about another change of the row, as other credentials.
+func TestAWakeAfterADueTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 5, 6, 7, 30, 0, 0, time.UTC)
+	s := State{Enabled: true, Status: lifecycle.SourceSyncing, Due: now, Times: times(t)}
+	for i, m := range []any{durable.Activated{Epoch: 1}, durable.TimerDue{Name: "due"}, durable.Wake{}} {
+		d, err := Machine{}.Decide(s, m, now)
+		if err != nil || len(d.Facts) != 1 {
+			t.Fatalf("message %d: %+v %v", i, d, err)
+		}
+		s = d.Next
+	}
+}
+
 // TestDueTimesThatPassed lead to one sync, and the next one is in the future.
 func TestDueTimesThatPassed(t *testing.T) {
 	t.Parallel()

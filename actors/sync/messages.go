@@ -9,7 +9,7 @@ type (
 		Documents int    // of the source now
 		Delta     string // where the next sync begins
 	}
-	// Lost says that the row has changed, or has another owner.
+	// Lost says that the walk does not own the row any more.
 	Lost struct{}
 	// Again says that the walk has to go on: storage or the node's lease failed for a moment.
 	Again struct{}

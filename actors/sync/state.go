@@ -21,7 +21,7 @@ type State struct {
 	Times *schedule.Schedule
 	// Try counts the walks of this activation. It is not stored.
 	Try int
-	// Fresh: the row was just claimed. It is not stored.
+	// Fresh: the row was just claimed, and no message was decided since. It is not stored.
 	Fresh bool
 }
 

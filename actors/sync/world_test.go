@@ -205,7 +205,7 @@ var dueNow = durable.TimerDue{Name: "due"}
 // queue queues a sync, as the API does.
 func (w *world) queue(s id.SourceID) error {
 	return w.change(func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.SyncSource(ctx, w.base, s)
+		_, _, err := tx.SyncSource(ctx, w.base, s)
 		return err
 	})
 }

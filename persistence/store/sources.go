@@ -258,20 +258,21 @@ func (t *Tx) UpdateSource(ctx context.Context, base id.KnowledgeBaseID, s id.Sou
 	return &api.SourceUpdated{Source: *row.shown(), CredentialsDropped: dropped}, t.Audit(ctx, "kb.source.update", "kb.source", s.UUID, detail)
 }
 
-// SyncSource queues a sync, unless one is queued or on its way. The caller wakes the source's actor
-// afterwards. A disabled source is SOURCE_DISABLED.
-func (t *Tx) SyncSource(ctx context.Context, base id.KnowledgeBaseID, s id.SourceID) (*api.SourceSync, error) {
+// SyncSource queues a sync, unless one is queued or on its way. If it has queued one, the caller wakes
+// the source's actor afterwards. A disabled source is SOURCE_DISABLED.
+func (t *Tx) SyncSource(ctx context.Context, base id.KnowledgeBaseID, s id.SourceID) (out *api.SourceSync, queued bool, err error) {
 	row, err := found[sourceRow](sourceWord)(one[sourceRow](ctx, t.View, "source_lock", t.tenant, base, s))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !row.Enabled {
-		return nil, problem.New(problem.CodeSourceDisabled, "The knowledge source is disabled.")
+		return nil, false, problem.New(problem.CodeSourceDisabled, "The knowledge source is disabled.")
 	}
-	if _, err := t.exec(ctx, "source_queue", t.tenant, base, s); err != nil {
-		return nil, fmt.Errorf("queue a sync: %w", err)
+	n, err := t.exec(ctx, "source_queue", t.tenant, base, s)
+	if err != nil {
+		return nil, false, fmt.Errorf("queue a sync: %w", err)
 	}
-	return &api.SourceSync{Status: lifecycle.SourceQueued}, t.Audit(ctx, "kb.source.sync", "kb.source", s.UUID, nil)
+	return &api.SourceSync{Status: lifecycle.SourceQueued}, n > 0, t.Audit(ctx, "kb.source.sync", "kb.source", s.UUID, nil)
 }
 
 // DeleteSource deletes a source with its documents, which no search sees afterwards. The caller

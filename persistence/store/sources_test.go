@@ -113,23 +113,23 @@ func TestSourceLife(t *testing.T) {
 	if out, err := w.update(made.ID, api.SourcePatch{Enabled: &off}); err != nil || out.Enabled || !w.timer(made.ID).IsZero() {
 		t.Errorf("%v, timer %v", err, w.timer(made.ID))
 	}
-	queue := func() error {
+	queue := func(fresh bool) error {
 		return w.try(func(ctx context.Context, tx *Tx) error {
-			out, err := tx.SyncSource(ctx, w.base, made.ID)
-			if err == nil && out.Status != lifecycle.SourceQueued {
-				t.Error(out.Status)
+			out, is, err := tx.SyncSource(ctx, w.base, made.ID)
+			if err == nil && (out.Status != lifecycle.SourceQueued || is != fresh) {
+				t.Error(out.Status, is)
 			}
 			return err
 		})
 	}
-	if err := queue(); !errors.Is(err, problem.New(problem.CodeSourceDisabled, "")) {
+	if err := queue(true); !errors.Is(err, problem.New(problem.CodeSourceDisabled, "")) {
 		t.Error(err)
 	}
 	if _, err := w.update(made.ID, api.SourcePatch{Enabled: &on}); err != nil || w.timer(made.ID).IsZero() {
 		t.Error(err)
 	}
-	for range 2 {
-		if err := queue(); err != nil {
+	for _, fresh := range []bool{true, false} {
+		if err := queue(fresh); err != nil {
 			t.Error(err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestSourceRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	for _, do := range []func(ctx context.Context, tx *Tx) error{
-		func(ctx context.Context, tx *Tx) error { _, err := tx.SyncSource(ctx, w.base, made.ID); return err },
+		func(ctx context.Context, tx *Tx) error { _, _, err := tx.SyncSource(ctx, w.base, made.ID); return err },
 		func(ctx context.Context, tx *Tx) error { return tx.DeleteSource(ctx, w.base, made.ID) },
 	} {
 		if err := w.try(do); !errors.Is(err, missing) {
@@ -264,7 +264,7 @@ func TestWalksAreFenced(t *testing.T) {
 	if _, err := begin(0); !errors.Is(err, ErrLost) {
 		t.Fatal("a walk of an idle source:", err)
 	}
-	if err := w.try(func(ctx context.Context, tx *Tx) error { _, err := tx.SyncSource(ctx, w.base, made.ID); return err }); err != nil {
+	if err := w.try(func(ctx context.Context, tx *Tx) error { _, _, err := tx.SyncSource(ctx, w.base, made.ID); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := begin(1); !errors.Is(err, ErrLost) {
@@ -284,18 +284,28 @@ func TestWalksAreFenced(t *testing.T) {
 	if _, err := w.syncs.WriteWalk(t.Context(), &walk.Walk, &WalkPage{Restart: true}); err != nil || walk.Mark != 2 {
 		t.Fatal(walk.Mark, err)
 	}
-	for what, change := range map[string]string{"version": `UPDATE knowledge_sources SET version = version + 1`, "epoch": `UPDATE knowledge_sources SET owner_epoch = owner_epoch + 1`, "deletion": `UPDATE knowledge_sources SET deleted_at = now()`} {
-		if again, err := begin(walk.Epoch); err == nil {
-			walk = again
+	w.exec(`UPDATE knowledge_sources SET version = version + 1`)
+	if _, err := w.syncs.WriteWalk(t.Context(), &walk.Walk, &WalkPage{Listed: 1}); err != nil {
+		t.Error("another version alone:", err)
+	}
+	for _, c := range []struct{ what, change, back string }{
+		{"another sync", `sync = sync + 1`, `sync = sync`},
+		{"another activation", `owner_epoch = owner_epoch + 1`, `owner_epoch = owner_epoch - 1`},
+		{"disabling", `enabled = false`, `enabled = true`},
+		{"an end", `status = 'ok'`, `status = 'syncing'`},
+		{"deletion", `deleted_at = now()`, `deleted_at = NULL`},
+	} {
+		if walk, err = begin(0); err != nil {
+			t.Fatal(c.what, err)
 		}
-		w.exec(change)
+		w.exec(`UPDATE knowledge_sources SET ` + c.change)
 		if _, err := w.syncs.WriteWalk(t.Context(), &walk.Walk, &WalkPage{Gone: []id.DocumentID{{UUID: id.NewAnywhere()}}}); !errors.Is(err, ErrLost) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", c.what, err)
 		}
 		if _, err := w.syncs.DropUnmet(t.Context(), &walk.Walk, 10); !errors.Is(err, ErrLost) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", c.what, err)
 		}
-		walk.Epoch++
+		w.exec(`UPDATE knowledge_sources SET ` + c.back)
 	}
 }
 
@@ -308,7 +318,7 @@ func TestWhatAWalkChangesIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.try(func(ctx context.Context, tx *Tx) error { _, err := tx.SyncSource(ctx, w.base, made.ID); return err }); err != nil {
+	if err := w.try(func(ctx context.Context, tx *Tx) error { _, _, err := tx.SyncSource(ctx, w.base, made.ID); return err }); err != nil {
 		t.Fatal(err)
 	}
 	var walk *BegunWalk
@@ -364,7 +374,8 @@ func TestWhatAWalkChangesIsTold(t *testing.T) {
 	want("renamed and unchanged ones", write(&WalkPage{Met: []KnownDocument{renamed, docs[1]}}), renamed)
 	want("one that is gone", write(&WalkPage{Gone: []id.DocumentID{docs[1].ID}}), docs[1])
 	want("one that fails again", write(&WalkPage{Failed: []FailedDocument{{met("c", "c"), "text/plain", "gone"}}}), docs[2])
-	walk.Mark++
+	walk.Mark++ // as a sync after this one
+	w.exec(`UPDATE knowledge_sources SET sync = sync + 1`)
 	all = noted(w.syncs, func() { _, err = w.syncs.DropUnmet(t.Context(), &walk.Walk, 10) })
 	dropped, _ := only[id.DocumentID](all, "kb.document")
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"agentsvc/schemas/source"
 )
 
-// ErrLost: the row of the source has changed, or another activation owns it. Nothing was written.
-var ErrLost = errors.New("store: the source's row has changed since the walk began")
+// ErrLost: the walk has nothing to do any more, or another activation owns the source's row. Nothing
+// was written.
+var ErrLost = errors.New("store: the walk does not own the source's row any more")
 
 // Syncs gives the actors of knowledge sources access to the tables.
 type Syncs struct {
@@ -51,14 +52,14 @@ func (s *Syncs) Sync(ctx context.Context, t id.TenantID, src id.SourceID) (*Sync
 	return one[Sync](ctx, s.view(t), "sync_load", t, src)
 }
 
-// Walk is a walk over a source on its way. It may write while the source's row has its version
-// and epoch.
+// Walk is a walk over a source on its way. It may write while the source's row has its epoch and
+// its mark.
 type Walk struct {
-	Tenant         id.TenantID
-	Source         id.SourceID
-	Base           id.KnowledgeBaseID
-	Version, Epoch int64
-	Mark           int64 // the number of the sync: documents that it has met carry it
+	Tenant id.TenantID
+	Source id.SourceID
+	Base   id.KnowledgeBaseID
+	Epoch  int64
+	Mark   int64 // the number of the sync: documents that it has met carry it
 }
 
 // BegunWalk is a walk with what it needs.
@@ -82,7 +83,6 @@ func (s *Syncs) BeginWalk(ctx context.Context, t id.TenantID, src id.SourceID, e
 		Credentials   []byte
 		Sync          int64
 		Resume, Delta string
-		Version       int64
 	}](ctx, s.view(t), "sync_begin", t, src, epoch)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *Syncs) BeginWalk(ctx context.Context, t id.TenantID, src id.SourceID, e
 		return nil, ErrLost
 	}
 	s.store.changed(t, []msg.Change{{Kind: changedSource, ID: src.UUID}})
-	b := &BegunWalk{Walk: Walk{t, src, row.Base, row.Version, epoch, row.Sync}, Kind: row.Kind, Resume: row.Resume, Delta: row.Delta}
+	b := &BegunWalk{Walk: Walk{t, src, row.Base, epoch, row.Sync}, Kind: row.Kind, Resume: row.Resume, Delta: row.Delta}
 	b.Config, _ = source.ParseConfig(row.Kind, json.RawMessage(row.Config)) // it was valid when it was stored
 	if len(row.Credentials) > 0 {
 		doc, err := s.vault.Open(SourceAt(t, src), row.Credentials)
@@ -254,7 +254,7 @@ func (s *Syncs) CountDocuments(ctx context.Context, t id.TenantID, src id.Source
 // own runs a transaction that holds the source's row, while the walk owns it.
 func (s *Syncs) own(ctx context.Context, w *Walk, do func(ctx context.Context, tx *Tx) error) error {
 	return s.store.Change(ctx, By{Tenant: w.Tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
-		held, err := scalars[id.SourceID](ctx, tx.View, "sync_hold", w.Tenant, w.Source, w.Version, w.Epoch)
+		held, err := scalars[id.SourceID](ctx, tx.View, "sync_hold", w.Tenant, w.Source, w.Mark, w.Epoch)
 		if err == nil && len(held) == 0 {
 			err = ErrLost
 		}

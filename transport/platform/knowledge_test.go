@@ -320,6 +320,7 @@ func TestKnowledgeChangesWakeTheirActors(t *testing.T) {
 		{"PUT", base + "/documents/{document}/acls", `{"items": []}`, nil, nil},
 		{"PATCH", base + "/connectors/{source}", `{"name": "x"}`, nil, []string{src}},
 		{"POST", base + "/connectors/{source}/sync", "", nil, []string{src}},
+		{"POST", base + "/connectors/{source}/sync", "", nil, nil}, // it is queued already
 		{"PATCH", base + "/connectors/{source}", `{"kind": "wiki"}`, nil, nil},
 		{"DELETE", base + "/documents/{document}", "", nil, []string{doc}},
 		{"DELETE", base + "/documents/{document}", "", nil, nil},

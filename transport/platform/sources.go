@@ -120,10 +120,12 @@ func (p *Platform) deleteSource(ctx context.Context, c *edge.Caller, in *oneSour
 }
 
 func (p *Platform) syncSource(ctx context.Context, c *edge.Caller, in *oneSource) (*api.SourceSync, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.SourceSync, error) {
-		return tx.SyncSource(ctx, in.ID, in.CID)
+	var queued bool
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (out *api.SourceSync, err error) {
+		out, queued, err = tx.SyncSource(ctx, in.ID, in.CID)
+		return out, err
 	})
-	if err == nil {
+	if err == nil && queued { // a sync that is on its way goes on undisturbed
 		p.wake(c, msg.KindSync, in.CID.UUID)
 	}
 	return out, err

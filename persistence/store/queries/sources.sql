@@ -84,17 +84,17 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'sync' AND entity_id = $2 AND
 SELECT base_id AS base, enabled, status, sync AS number, cron, timezone, next_sync_at AS due, version, owner_epoch AS epoch
 FROM knowledge_sources WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
 
--- A walk owns the row while it has the version and the epoch of the activation that performs
--- it. Whatever changes the row counts the version up.
+-- A walk owns the row while the row has the epoch of the activation that performs it and the number of
+-- its sync. Another configuration and another sync count the number up.
 -- name: sync_begin
 UPDATE knowledge_sources SET status = 'syncing', listed = CASE WHEN status = 'queued' THEN 0 ELSE listed END, resume = CASE WHEN status = 'queued' THEN NULL ELSE resume END
 WHERE tenant_id = $1 AND id = $2 AND owner_epoch = $3 AND status IN ('queued', 'syncing') AND enabled AND deleted_at IS NULL
-RETURNING base_id AS base, kind, name, config, credentials, sync, coalesce(resume, '') AS resume, coalesce(delta, '') AS delta, version
+RETURNING base_id AS base, kind, name, config, credentials, sync, coalesce(resume, '') AS resume, coalesce(delta, '') AS delta
 
 -- Locks the row for a page of the walk.
 -- name: sync_hold
 SELECT id FROM knowledge_sources
-WHERE tenant_id = $1 AND id = $2 AND version = $3 AND owner_epoch = $4 AND status = 'syncing' AND deleted_at IS NULL FOR NO KEY UPDATE
+WHERE tenant_id = $1 AND id = $2 AND sync = $3 AND owner_epoch = $4 AND status = 'syncing' AND enabled AND deleted_at IS NULL FOR NO KEY UPDATE
 
 -- name: sync_progress
 UPDATE knowledge_sources SET sync = $3, resume = coalesce($4, resume), listed = CASE WHEN $6 THEN 0 ELSE listed END + $5 WHERE tenant_id = $1 AND id = $2
