@@ -49,8 +49,11 @@ type SkillRows interface {
 }
 
 const (
-	// lookEvery is how often a call looks at a run that another node drives.
-	lookEvery = 500 * time.Millisecond
+	// firstLook is the pause before a call looks again at a run that another node drives; mostLook
+	// bounds it. It grows by a quarter: the end of a run is seen when at most a quarter of its time
+	// has passed since, and calls that wait for long cost the database little.
+	firstLook = 500 * time.Millisecond
+	mostLook  = 10 * time.Second
 	askSkill  = 10 * time.Second
 
 	errNoBrowser = string(problem.CodeBrowserSkillUnavailable)
@@ -160,6 +163,10 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 	run, duplicate := p.Skill.Run, p.Skill.Joins
 	switch {
 	case p.Skill.Joins:
+		var failed *tool.Outcome
+		if run, failed = b.joinedSkill(ctx, t, p); failed != nil {
+			return *failed
+		}
 	case p.Skill.Previews:
 		if failed := b.commitSkill(ctx, t, p); failed != nil {
 			return *failed
@@ -222,18 +229,14 @@ func (b *Toolbox) offered(ctx context.Context, t *tool.Caller, name string) (*vi
 	return v, o, nil
 }
 
-// startSkill begins the run of a call, or finds the one that holds its key: duplicate then.
-func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, duplicate bool, out *tool.Outcome) {
-	run = p.Skill.Run
-	if b.Skills == nil {
-		return run, false, failed(errNoBrowser, noBrowserText)
-	}
-	v, o, err := b.offered(ctx, &t, p.Tool)
+// bindSkill returns the message that begins the run of a call, under its key, as the skill is now.
+func (b *Toolbox) bindSkill(ctx context.Context, t *tool.Caller, p *tool.Planned) (start msg.StartSkill, out *tool.Outcome) {
+	v, o, err := b.offered(ctx, t, p.Tool)
 	switch {
 	case err != nil:
-		return run, false, b.unread(ctx, &t, err)
+		return start, b.unread(ctx, t, err)
 	case o == nil:
-		return run, false, notGranted(&t, p.Tool)
+		return start, notGranted(t, p.Tool)
 	}
 	s := v.skills[o.Owner]
 	m, form := skill.Run, skill.ForRun
@@ -243,17 +246,69 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 	bound, faults, err := s.Definition.Bind(ctx, form, p.Args)
 	switch {
 	case err != nil:
-		return run, false, b.unread(ctx, &t, err)
+		return start, b.unread(ctx, t, err)
 	case len(faults) > 0:
-		return run, false, failed(tool.ErrInvalidArgs, skill.InvalidArgs(faults).Detail)
+		return start, failed(tool.ErrInvalidArgs, skill.InvalidArgs(faults).Detail)
 	}
-	start := msg.StartSkill{
-		Run: run, Skill: s.ID, Slug: s.Slug, Taught: s.Revision, Plan: skill.PlanOf(m, s.Definition, s.Policy, p.Terms != nil),
+	start = msg.StartSkill{
+		Run: p.Skill.Run, Skill: s.ID, Slug: s.Slug, Taught: s.Revision, Plan: skill.PlanOf(m, s.Definition, s.Policy, p.Terms != nil),
 		Key: skill.Key(t.Tenant, t.Run, s.Slug, skill.Op(o.Name), bound.Values), Values: bound.Values.JSON(), Reason: bound.Reason,
 		AgentRun: &t.Run, By: msg.By{Actor: "system"},
 	}
 	if t.Workflow == nil {
 		start.Agent = &t.Agent
+	}
+	return start, nil
+}
+
+// holder returns the run that holds a key; nil if none does.
+func (b *Toolbox) holder(ctx context.Context, t *tool.Caller, key string) (*id.SkillRunID, *tool.Outcome) {
+	run, err := tries(ctx, func() (*id.SkillRunID, error) { return b.Skills.Rows.Holder(ctx, t.Tenant, key) })
+	if err != nil {
+		return nil, b.unread(ctx, t, err)
+	}
+	return run, nil
+}
+
+// joinedSkill returns the run whose result a call gets that repeats an earlier one of its turn: the run
+// that was planned for that one, or if that one began none, the run that holds the key.
+func (b *Toolbox) joinedSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, out *tool.Outcome) {
+	run = p.Skill.Run
+	if b.Skills == nil {
+		return run, failed(errNoBrowser, noBrowserText)
+	}
+	row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, run) })
+	switch {
+	case err != nil:
+		return run, b.unread(ctx, &t, err)
+	case row != nil:
+		return run, nil
+	}
+	start, out := b.bindSkill(ctx, &t, &p)
+	if out != nil {
+		return run, out
+	}
+	holder, out := b.holder(ctx, &t, start.Key)
+	switch {
+	case out != nil:
+		return run, out
+	case holder != nil:
+		return *holder, nil
+	case b.Skills.Available() != nil:
+		return run, failed(errNoBrowser, noBrowserText)
+	}
+	return run, failed(tool.ErrToolFailed, "The call that this one repeats was not begun. Nothing was run.")
+}
+
+// startSkill begins the run of a call, or finds the one that holds its key: duplicate then.
+func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, duplicate bool, out *tool.Outcome) {
+	run = p.Skill.Run
+	if b.Skills == nil {
+		return run, false, failed(errNoBrowser, noBrowserText)
+	}
+	start, out := b.bindSkill(ctx, &t, &p)
+	if out != nil {
+		return run, false, out
 	}
 	if p.Skill.Previews {
 		start.Approval = p.Approval
@@ -261,17 +316,17 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 		return run, false, failed(tool.ErrToolFailed, "The skill needs an approval now. Call it again.")
 	}
 	for range 3 { // a key that is taken is free again when its run committed nothing
-		holder, err := tries(ctx, func() (*id.SkillRunID, error) { return b.Skills.Rows.Holder(ctx, t.Tenant, start.Key) })
+		holder, out := b.holder(ctx, &t, start.Key)
 		switch {
-		case err != nil:
-			return run, false, b.unread(ctx, &t, err)
+		case out != nil:
+			return run, false, out
 		case holder != nil:
 			return *holder, *holder != run, nil
 		}
 		if b.Skills.Available() != nil {
 			return run, false, failed(errNoBrowser, noBrowserText)
 		}
-		_, err = b.askSkill(ctx, t.Tenant, start.Run, start)
+		_, err := b.askSkill(ctx, t.Tenant, start.Run, start)
 		switch {
 		case err == nil:
 			return run, false, nil
@@ -364,7 +419,7 @@ func (b *Toolbox) awaitSkill(ctx context.Context, t tool.Caller, r id.SkillRunID
 // awaitRow waits until a run is as done says. It holds nothing while it waits, and goes on after a
 // change that it misses. The error is errGone, that of ctx, or that of the storage.
 func (b *Toolbox) awaitRow(ctx context.Context, t id.TenantID, r id.SkillRunID, done func(*store.SkillRun) bool) (*store.SkillRun, error) {
-	for {
+	for look := firstLook; ; {
 		changed, forget := b.Skills.change(r)
 		row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t, r) })
 		switch {
@@ -378,10 +433,12 @@ func (b *Toolbox) awaitRow(ctx context.Context, t id.TenantID, r id.SkillRunID, 
 			forget()
 			return row, nil
 		}
-		timer := time.NewTimer(lookEvery)
+		timer := time.NewTimer(look)
 		select {
 		case <-changed:
+			look = firstLook
 		case <-timer.C:
+			look = min(look+look/4, mostLook)
 		case <-ctx.Done():
 		}
 		timer.Stop()

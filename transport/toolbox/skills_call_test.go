@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentsvc/persistence/store"
@@ -22,18 +23,30 @@ import (
 
 // skillRows is what the table of runs says, and whom the calls ask.
 type skillRows struct {
-	mu     sync.Mutex // guards the fields below
-	holder *id.SkillRunID
-	row    *store.SkillRun
-	err    error
-	asked  []any
-	refuse error // what is asked
+	mu      sync.Mutex // guards the fields below
+	holder  *id.SkillRunID
+	row     *store.SkillRun
+	missing id.SkillRunID // has no row
+	err     error
+	looks   int
+	asked   []any
+	refuse  error // what is asked
 }
 
-func (r *skillRows) Run(context.Context, id.TenantID, id.SkillRunID) (*store.SkillRun, error) {
+func (r *skillRows) Run(_ context.Context, _ id.TenantID, run id.SkillRunID) (*store.SkillRun, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.looks++
+	if run == r.missing {
+		return nil, nil
+	}
 	return r.row, r.err
+}
+
+func (r *skillRows) set(row *store.SkillRun) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.row = row
 }
 
 func (r *skillRows) Holder(context.Context, id.TenantID, string) (*id.SkillRunID, error) {
@@ -192,6 +205,89 @@ func TestCallsOfASkill(t *testing.T) {
 	rows.row.Fault, rows.asked = []byte(`{"code":"step_failed","step_id":"send","message":"The page did not allow this."}`), nil
 	if _, err := w.box.DryRun(t.Context(), by, of, bound.Values); !errors.Is(err, problem.New(problem.CodeBrowserSkillRunFailed, "")) {
 		t.Errorf("a dry run whose step fails, on a node that has lost its browser since: %v", err)
+	}
+}
+
+// A call that repeats one of its turn gets the run that this one made or found. If that one was not begun,
+// it says so.
+func TestACallThatRepeatsAnother(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	w.skill("book", "at_commit_point", "run", "dry_run")
+	rows := &skillRows{row: ended(skill.Succeeded, "")}
+	var none error
+	w.box.Skills = &Skills{Rows: rows, Ask: rows.ask, Available: func() error { return none }}
+	for _, name := range []string{"run", "dry_run"} {
+		args := map[string]string{"run": `{"n":7,"reason":"asked"}`, "dry_run": `{"n":7}`}[name]
+		plan, err := w.box.Plan(t.Context(), w.caller, 1, []model.Call{model.NewCall("a", "browser_skill:book."+name, args), model.NewCall("b", "browser_skill:book."+name, args)})
+		if err != nil || plan[1].Skill == nil || !plan[1].Skill.Joins {
+			t.Fatal(err, plan)
+		}
+		first, held := plan[0].Skill.Run, id.SkillRunID{UUID: id.NewAnywhere()}
+		unavailable := errors.New("none")
+		for _, c := range []struct {
+			what    string
+			missing id.SkillRunID
+			holder  *id.SkillRunID
+			none    error
+			isError bool
+			has     string
+		}{
+			{"the first made its run", id.SkillRunID{}, nil, nil, false, first.String()},
+			{"the first found another run", first, &held, nil, false, held.String()},
+			{"the first found another run, and there is no browser now", first, &held, unavailable, false, held.String()},
+			{"the first was not begun", first, nil, nil, true, "The call that this one repeats was not begun. Nothing was run."},
+			{"there is no browser", first, nil, unavailable, true, string(problem.CodeBrowserSkillUnavailable)},
+		} {
+			rows.missing, rows.holder, none = c.missing, c.holder, c.none
+			if out := w.box.Call(t.Context(), w.caller, 1, plan[1]); out.IsError != c.isError || !strings.Contains(out.Content, c.has) || !c.isError && !strings.Contains(out.Content, `"duplicate":true`) {
+				t.Errorf("%s, %s: %s", name, c.what, out.Content)
+			}
+		}
+	}
+	if len(rows.asked) > 0 {
+		t.Errorf("asked %v", rows.asked)
+	}
+}
+
+// A call that waits long looks at its run rarely; it hears of a change on this node at once, and of one
+// elsewhere when at most a quarter more of the time has passed.
+func TestACallThatWaits(t *testing.T) {
+	t.Parallel()
+	finished := func(r *store.SkillRun) bool { return r.FinishedAt != nil }
+	for name, c := range map[string]struct {
+		at     time.Duration // when the run ends
+		tells  bool          // this node
+		latest time.Duration // when the call sees it
+		looks  int
+	}{
+		"a run on this node":    {10 * time.Minute, true, 10 * time.Minute, 75},
+		"a run elsewhere":       {20 * time.Second, false, 25*time.Second + firstLook, 15},
+		"a long run elsewhere":  {10 * time.Minute, false, 10*time.Minute + mostLook, 75},
+		"a short run elsewhere": {firstLook, false, 2*firstLook + firstLook/4, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rows := &skillRows{row: &store.SkillRun{Status: skill.Prepared}}
+				box := &Toolbox{}
+				box.Skills = &Skills{Rows: rows}
+				run, began := id.SkillRunID{UUID: id.NewAnywhere()}, time.Now()
+				time.AfterFunc(c.at, func() {
+					rows.set(ended(skill.Succeeded, ""))
+					if c.tells {
+						box.Skills.Changed(run)
+					}
+				})
+				if _, err := box.awaitRow(t.Context(), id.TenantID{}, run, finished); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took > c.latest || rows.looks > c.looks {
+					t.Errorf("it saw the end after %v with %d looks", took, rows.looks)
+				}
+			})
+		})
 	}
 }
 
