@@ -18,7 +18,8 @@
 // searches see, in transactions that read my row first and stop when another generation was begun,
 // when the content changed or when the document was deleted. The commit that ends it shows it, and searches
 // see all of it from then on. So a document is found by its old text until its new one is whole, and
-// a crash at any moment leaves chunks that nothing shows and that are removed later.
+// a crash at any moment leaves chunks that nothing shows and that are removed later. Only generations up
+// to that of the row are removed: what a later activation writes or shows has a later one.
 //
 // Where the base has a model of embeddings, each batch of chunks gets its vectors before it is
 // written, and the row says with the generation which model made them. A provider that is down

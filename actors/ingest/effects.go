@@ -221,7 +221,7 @@ func (k *kind) remove(ctx context.Context, a cluster.Address, r Row) error {
 	if r.Deleted {
 		keep = -1
 	}
-	err := k.cfg.Store.Drop(ctx, a.Tenant, id.DocumentID{UUID: a.ID}, keep)
+	err := k.cfg.Store.Drop(ctx, a.Tenant, id.DocumentID{UUID: a.ID}, keep, r.Generation)
 	if err == nil && r.Deleted {
 		err = k.cfg.Files.Delete(ctx, a.Tenant, r.File)
 	}

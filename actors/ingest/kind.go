@@ -27,8 +27,8 @@ type Store interface {
 	Document(ctx context.Context, t id.TenantID, d id.DocumentID) (*knowledge.Document, error)
 	// Write adds chunks and their vectors (nil: none) to a generation; false: the row has moved on.
 	Write(ctx context.Context, to knowledge.Target, chunks []document.Chunk, vectors [][]float32) (bool, error)
-	// Drop deletes the chunks of other generations than keep.
-	Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep int) error
+	// Drop deletes the chunks of other generations than keep, up to last.
+	Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep, last int) error
 }
 
 // Files is the store of files, with the contents of documents.

@@ -450,6 +450,46 @@ func TestANodeThatDies(t *testing.T) {
 	}
 }
 
+// paused holds the first removal back.
+type paused struct {
+	*knowledge.Chunks
+	once           sync.Once
+	reached, ended chan struct{}
+	gate           chan struct{}
+}
+
+func (p *paused) Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep, last int) (err error) {
+	p.once.Do(func() {
+		close(p.reached)
+		<-p.gate
+		err = p.Chunks.Drop(ctx, t, d, keep, last)
+		close(p.ended)
+	})
+	return err
+}
+
+// A node that was paused before a removal removes nothing of what another node has shown since.
+func TestARemovalThatIsLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	late := &paused{Chunks: w.chunks, reached: make(chan struct{}), ended: make(chan struct{}), gate: make(chan struct{})}
+	first := clustertest.Node()
+	ingest.Register(first, w.writer, ingest.Config{Store: late, Files: w.files, Parser: w.files, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+	testkit.Start(t, first)
+	d := w.put("old")
+	w.wake(first, d)
+	<-late.reached
+	w.replace(d, "fresh\nbetween\nfresh")
+	if got := w.settled(w.start(), d); got != "ready - 3 3" {
+		t.Errorf("replaced: %s", got)
+	}
+	close(late.gate)
+	<-late.ended
+	if n := w.found("fresh"); n != 2 {
+		t.Errorf("%d of 2 chunks are found after the removal", n)
+	}
+}
+
 // While storage fails the document waits for its timer, and is read when it comes.
 func TestStorageThatFails(t *testing.T) {
 	t.Parallel()

@@ -118,11 +118,12 @@ func (s *Chunks) Write(ctx context.Context, to Target, chunks []document.Chunk, 
 // dropAtOnce is the number of chunks that one statement of Drop deletes.
 const dropAtOnce = 1000
 
-// Drop deletes the chunks of a document that belong to another generation than keep.
-func (s *Chunks) Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep int) error {
+// Drop deletes the chunks of a document that belong to another generation than keep, up to the last one that the caller
+// knows: a later one belongs to another activation.
+func (s *Chunks) Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep, last int) error {
 	for {
 		one, cancel := context.WithTimeout(ctx, writeTimeout)
-		tag, err := s.pool.Exec(one, dropSQL, t, d, keep, dropAtOnce)
+		tag, err := s.pool.Exec(one, dropSQL, t, d, keep, last, dropAtOnce)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("delete chunks of document %s: %w", d, err)

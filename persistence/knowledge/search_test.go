@@ -395,12 +395,39 @@ func TestAReplacementIsAtomic(t *testing.T) {
 		text := fmt.Sprintf("canary %d", g)
 		w.write(d, g, text, "between", text)
 		w.show(d, g, 3)
-		if err := w.chunks.Drop(t.Context(), w.tenant, d, g); err != nil {
+		if err := w.chunks.Drop(t.Context(), w.tenant, d, g, g); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stop()
 	wg.Wait()
+}
+
+// A removal that comes late deletes nothing of a generation that was begun since, and one after a reading that
+// failed deletes what that left.
+func TestARemovalIsFenced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.add("doc", nil, "canary")
+	drop := func(keep, last int) {
+		t.Helper()
+		if err := w.chunks.Drop(t.Context(), w.tenant, d, keep, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.write(d, 2, "canary", "between", "canary")
+	drop(1, 1) // while it is written
+	w.show(d, 2, 3)
+	drop(1, 1) // and shown
+	if n := len(w.search("canary")); n != 2 {
+		t.Errorf("%d of 2 chunks are found", n)
+	}
+	w.write(d, 3, "broken")
+	drop(2, 3)
+	var left int
+	if err := w.admin.QueryRow(t.Context(), `SELECT count(*) FROM kb_chunks WHERE document_id = $1`, d).Scan(&left); err != nil || left != 3 {
+		t.Errorf("%d chunks in all, %v", left, err)
+	}
 }
 
 // A writer that is no longer the document's last one writes nothing.

@@ -107,10 +107,11 @@ SELECT $1, $2, $3, u.position, $4, u.id, u.text, u.overlap, u.heading, u.page, u
 FROM unnest($5::int[], $6::uuid[], $7::text[], $8::int[], $9::text[], $10::int[], $11::int[], $12::int[], $13::bytea[], $14::text[], $15::bytea[])
   AS u (position, id, text, overlap, heading, page, tokens, length, terms, lexemes, vector)
 
--- Deletes up to $4 chunks of a document that belong to another generation than $3.
+-- Deletes up to $5 chunks of a document that belong to another generation than $3, up to $4. A generation
+-- that is begun later is behind $4, so nothing is deleted of what a later activation writes or shows.
 -- name: drop
 WITH old AS (
-  SELECT generation, position FROM kb_chunks WHERE tenant_id = $1 AND document_id = $2 AND generation <> $3 LIMIT $4
+  SELECT generation, position FROM kb_chunks WHERE tenant_id = $1 AND document_id = $2 AND generation <= $4 AND generation <> $3 LIMIT $5
 )
 DELETE FROM kb_chunks c USING old WHERE c.tenant_id = $1 AND c.document_id = $2 AND c.generation = old.generation AND c.position = old.position
 
