@@ -370,7 +370,7 @@ func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks in
 				c.score += rare(seen[j]) * tf * (saturation + 1) / (tf + saturation*(1-lengthPart+lengthPart*float64(c.length)/mean))
 			}
 		}
-		if c.prefix && c.counts[len(c.counts)-1] == 0 {
+		if c.prefix && c.counts[p.LastAt] == 0 {
 			c.score += prefixPart * rare(starts)
 		}
 		c.score = min(1, c.score/highest)

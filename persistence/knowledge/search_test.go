@@ -146,10 +146,12 @@ func testWhatASearchFinds(t *world) {
 		{"1042", "refunds"},
 		{`"express delivery"`, "delivery"},
 		{`"delivery express"`, ""},
-		{"expr", "delivery"},      // the unfinished last word
-		{"expr ", ""},             // a finished one
-		{"delviery", "delivery"},  // a typo
-		{"deliverry", "delivery"}, // another one
+		{"expr", "delivery"},        // the unfinished last word
+		{"expr ", ""},               // a finished one
+		{"delviery", "delivery"},    // a typo
+		{"deliverry", "delivery"},   // another one
+		{"delviery be", "delivery"}, // a typo before a stop word, with which others begin
+		{"zebra be", ""},
 		{"退款", "chinese"},
 		{"คืนเงิน", "thai"},
 		{"ru\u0308ckgabe", "german"},

@@ -60,8 +60,9 @@ type Query struct {
 	// Phrases are sequences of words that stood in quotes: indexes into Words.
 	Phrases [][]int
 	// Last is the last word, unfinished perhaps, which also matches as the beginning of a word;
-	// empty if the query ends with something else.
-	Last string
+	// empty if the query ends with something else. LastAt is its place in Words.
+	Last   string
+	LastAt int
 }
 
 // maxQueryWords bounds the work of a query.
@@ -71,12 +72,12 @@ const maxQueryWords = 64
 func Parse(text string) Query {
 	var q Query
 	var all []word
-	quoted := false
+	quoted, cut := false, false
 	for i, part := range strings.Split(text, `"`) {
 		words := split(part)
 		var phrase []int
 		for _, w := range words {
-			if len(all) == maxQueryWords {
+			if cut = len(all) == maxQueryWords; cut {
 				break
 			}
 			phrase = append(phrase, len(all))
@@ -90,25 +91,26 @@ func Parse(text string) Query {
 			quoted = quoted || len(plain) > 0
 		}
 	}
+	language := guess(all)
+	stops := func(w word) bool { return stopWords[language][w.text] || language == "" && stopWords["en"][w.text] }
+	content := slices.DeleteFunc(slices.Clone(all), stops)
 	kept := all
-	if !quoted {
-		language := guess(all)
-		content := slices.DeleteFunc(slices.Clone(all), func(w word) bool { return stopWords[language][w.text] || language == "" && stopWords["en"][w.text] })
-		if len(content) > 0 {
-			kept = content
-		}
+	if !quoted && len(content) > 0 {
+		kept = content
 	}
-	seen := map[string]bool{}
+	at := map[string]int{}
 	for _, w := range kept {
-		if !quoted && seen[w.text] { // phrases name words by their places
+		if _, ok := at[w.text]; ok && !quoted { // phrases name words by their places
 			continue
 		}
-		seen[w.text] = true
+		at[w.text] = len(q.Words)
 		q.Words = append(q.Words, alternatives(w))
 	}
-	if n := len(all); n > 0 && !endsWord(text) {
-		if last := all[n-1]; !last.fixed && len([]rune(last.text)) >= 2 {
-			q.Last = last.text
+	if n := len(all); n > 0 && !cut && !endsWord(text) {
+		last := all[n-1]
+		stop := len(content) > 0 && stops(last) // a finished word, which begins too many others
+		if !last.fixed && !stop && len([]rune(last.text)) >= 2 {
+			q.Last, q.LastAt = last.text, at[last.text]
 		}
 	}
 	return q

@@ -78,6 +78,17 @@ func TestParse(t *testing.T) {
 	if q := Parse("delivery "); q.Last != "" {
 		t.Errorf("a finished word: %+v", q)
 	}
+	for query, want := range map[string]int{ // the place of an unfinished last word; -1: there is none
+		"refund ber": 1, "refund ber ": -1, "refund to": -1, "to": 0, "to the": 1, `"refund" to`: -1, `"refund" ber`: 1,
+		"shoes red shoes": 0, `"red shoes" red`: 2, "order-1042 ber": 3, "ber order-1042": -1, strings.Repeat("word ", maxQueryWords) + "ber": -1,
+	} {
+		switch q := Parse(query); {
+		case want < 0 && q.Last != "":
+			t.Errorf("%s: %q is unfinished", query, q.Last)
+		case want >= 0 && (q.Last == "" || q.LastAt != want || q.Words[q.LastAt][0] != q.Last):
+			t.Errorf("%s: %q at %d of %v is unfinished", query, q.Last, q.LastAt, q.Words)
+		}
+	}
 	if q := Parse(`"open`); len(q.Phrases) != 0 || len(q.Words) != 1 {
 		t.Errorf("an open quote: %+v", q)
 	}
