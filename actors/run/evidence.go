@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"agentsvc/persistence/failpoint"
@@ -187,9 +188,10 @@ func (c *change) askAgain(r *model.Result) {
 // reminder returns the message that follows an answer without citations in the model's history.
 func reminder() model.Message { return model.Message{Role: model.User, Text: askedAgain, Aside: true} }
 
-// evidenceQuery returns the query of the search: the start of the message's text.
+// evidenceQuery returns the query of the search: the start of the message's text. Its quotes are
+// those of a person, who asks for no phrase.
 func evidenceQuery(raw json.RawMessage) string {
-	text := readInput(raw).prompt
+	text := strings.ReplaceAll(readInput(raw).prompt, `"`, " ")
 	n := 0
 	for i := range text {
 		if n == knowledge.MaxQueryRunes {

@@ -182,10 +182,12 @@ func TestAGatedSearch(t *testing.T) {
 	}
 }
 
-func TestTheQueryOfEvidenceIsBounded(t *testing.T) {
+// The query of evidence is the bounded start of what was said, where quotes stand for inches, titles or speech.
+func TestTheQueryOfEvidence(t *testing.T) {
 	long := strings.Repeat("é", knowledge.MaxQueryRunes)
 	for input, want := range map[string]string{
-		`{"text":"` + long + `"}`: long, `{"text":"` + long + `é"}`: long, `{"text":""}`: "", `{"attachment_ids":[]}`: `{"attachment_ids":[]}`,
+		`{"text":"` + long + `"}`: long, `{"text":"` + long + `é"}`: long, `{"text":""}`: "", `{"attachment_ids":[]}`: `{ attachment_ids :[]}`,
+		`{"text":"Is a 15\" bag fit for 17\" laptops?"}`: "Is a 15  bag fit for 17  laptops?",
 	} {
 		if got := evidenceQuery(json.RawMessage(input)); got != want {
 			t.Errorf("%.40s: %.40s", input, got)
