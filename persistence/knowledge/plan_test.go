@@ -1,6 +1,7 @@
 package knowledge
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -22,10 +23,12 @@ func TestCandidatesComeFromTheIndex(t *testing.T) {
 	tenants, bases := fill(t, db.Admin(t), 3, 500)
 	x := NewIndex(db.API(t), nil)
 	parsed := lexis.Parse(benchWord(5000) + " " + benchWord(7000))
-	match, prefix := expression(1, &parsed)
+	match, of := whole(1, &parsed)
+	phrases, last := conditions(1, &parsed)
 	viewer := []string{knowledge.Public}
-	first, all := []any{tenants[0], bases[0], viewer, match, prefix, MaxCandidates}, []any{tenants[0], bases[0], viewer, match, maxSimilar}
-	plan, few := []asked{{byComparing.candidates, first}, {byComparing.similar, all}}, []asked{{byComparing.few, first}, {byComparing.fewSimilar, all}}
+	similar := []any{tenants[0], bases[0], viewer, match[0], maxSimilar}
+	plan := []asked{{byComparing.candidates, []any{tenants[0], bases[0], viewer, match, MaxCandidates, of}}, {byComparing.similar, similar}}
+	few := []asked{{byComparing.few, []any{tenants[0], bases[0], viewer, phrases, last, MaxCandidates}}, {byComparing.fewSimilar, similar}}
 	for _, p := range explained(t, x, tenants[0], plan) {
 		if !strings.Contains(p, "Bitmap Index Scan on kb_chunks_lexemes") || strings.Contains(p, "Seq Scan on kb_chunks ") || strings.Contains(p, "Index Scan using kb_chunks_pkey") {
 			t.Errorf("the plan reads more than the index finds:\n%s", p)
@@ -34,6 +37,42 @@ func TestCandidatesComeFromTheIndex(t *testing.T) {
 	for _, p := range explained(t, x, tenants[0], few) {
 		if strings.Contains(p, "kb_chunks_lexemes") || strings.Contains(p, "Seq Scan on kb_chunks ") || !strings.Contains(p, "kb_chunks_pkey") {
 			t.Errorf("the plan reads others than the chunks that the viewer may see:\n%s", p)
+		}
+	}
+}
+
+// The lexemes of a long chunk lie outside its row: they are not read to rank it, whether the last word is
+// unfinished or the viewer may see few chunks.
+func TestNoLexemesAreRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const chunks = 60
+	texts := make([]string, chunks)
+	for i := range texts {
+		var b strings.Builder
+		for j := range 1000 {
+			fmt.Fprintf(&b, "%s%d ", benchWord(j), i)
+		}
+		texts[i] = b.String() + "canary"
+	}
+	w.add("long", nil, texts...)
+	w.exec("ANALYZE kb_chunks, kb_documents")
+	parsed := lexis.Parse("canary canar")
+	match, of := whole(w.number, &parsed)
+	viewer := []string{knowledge.Public}
+	for i, p := range explained(t, w.index, w.tenant, []asked{
+		{byComparing.candidates, []any{w.tenant, w.base, viewer, match, MaxCandidates, of}},
+		{byComparing.few, []any{w.tenant, w.base, viewer, nil, nil, MaxCandidates}},
+		{byComparing.few, []any{w.tenant, w.base, viewer, nil, lexeme(w.number, "canar") + ":*", MaxCandidates}}, // the measure: it reads them
+	}) {
+		pages, rest := 0, ""
+		if _, found, ok := strings.Cut(p, "shared hit="); !ok {
+			t.Fatal(p)
+		} else if _, err := fmt.Sscan(found, &pages, &rest); err != nil {
+			t.Fatal(err, p)
+		}
+		if reads := pages > 5*chunks; reads != (i == 2) {
+			t.Errorf("query %d reads %d pages for %d chunks:\n%s", i, pages, chunks, p)
 		}
 	}
 }

@@ -256,7 +256,7 @@ type candidate struct {
 	position   int
 	length     int
 	counts     []int // of each word of the query
-	prefix     bool
+	prefix     bool  // it has not the unfinished word, but one that begins so
 	parts      parts // that brought it, in a large base
 	score      float64
 	words      int // its place in the ranking by words, from 1; 0: none
@@ -281,19 +281,19 @@ func (c *candidate) at() chunkAt { return chunkAt{c.document, c.position} }
 func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, few bool, p *lexis.Query, most int) ([]candidate, error) {
 	var rows pgx.Rows
 	var err error
-	wide, share := chunks > int64(x.most), 0
-	if wide {
-		var match []string
-		var of []int
-		match, of, share = x.shares(number, p)
-		rows, err = tx.Query(ctx, q.sql().shares, q.Tenant, q.Base, q.Viewer, match, share, of)
+	var of []int // the parts of the query, if the index is asked
+	share, wide := x.most, chunks > int64(x.most)
+	if few {
+		phrases, last := conditions(number, p)
+		rows, err = tx.Query(ctx, q.sql().few, q.Tenant, q.Base, q.Viewer, phrases, last, share)
 	} else {
-		sql := q.sql().candidates
-		if few {
-			sql = q.sql().few
+		var match []string
+		if wide {
+			match, of, share = x.shares(number, p)
+		} else {
+			match, of = whole(number, p)
 		}
-		match, prefix := expression(number, p)
-		rows, err = tx.Query(ctx, sql, q.Tenant, q.Base, q.Viewer, match, prefix, x.most)
+		rows, err = tx.Query(ctx, q.sql().candidates, q.Tenant, q.Base, q.Viewer, match, share, of)
 	}
 	if err != nil {
 		return nil, err
@@ -309,45 +309,46 @@ func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks in
 		c     candidate
 		terms pgtype.DriverBytes
 		total int
-		of    int   // the part of the query, from 1; 0: there is one
+		part  int   // of the query, from 1
 		room  []int // for counts
 	)
 	const roomFor = 64               // candidates at a time
 	seen := make([]int, len(hashes)) // in how many candidates a word occurs
-	starts := 0                      // in how many the unfinished word is a beginning
 	brought := make([]int, len(hashes)+2)
 	known := map[chunkAt]int{}
-	_, err = pgx.ForEachRow(rows, []any{&c.document, &c.generation, &c.position, &c.length, &terms, &c.prefix, &of}, func() error {
-		if wide {
-			brought[of-1]++
-			c.prefix, c.parts = of > len(hashes)+1, parts{}.with(of-1)
-			if i, ok := known[c.at()]; ok { // another part brought it
-				list[i].parts = list[i].parts.with(of - 1)
-				if c.prefix && !list[i].prefix {
-					list[i].prefix = true
-					starts++
-				}
-				return nil
-			}
-			known[c.at()] = len(list)
+	_, err = pgx.ForEachRow(rows, []any{&c.document, &c.generation, &c.position, &c.length, &terms, &c.prefix, &part}, func() error {
+		if !few {
+			brought[part-1]++
+			c.prefix, c.parts = part == unfinished(p), parts{}.with(part-1)
+		}
+		if i, ok := known[c.at()]; ok { // another part brought it
+			list[i].parts, list[i].prefix = list[i].parts.with(part-1), list[i].prefix || c.prefix
+			return nil
 		}
 		if len(room) < len(hashes) {
 			room = make([]int, roomFor*len(hashes))
 		}
-		c.counts, room = room[:len(hashes):len(hashes)], room[len(hashes):]
+		c.counts = room[:len(hashes):len(hashes)]
+		words := 0
 		for i, alternatives := range hashes {
+			c.counts[i] = 0
 			for _, h := range alternatives {
 				c.counts[i] += occurs(terms, h)
 			}
 			if c.counts[i] > 0 {
 				seen[i]++
+				words++
 			}
 		}
-		if c.prefix {
-			starts++
+		c.prefix = c.prefix && c.counts[p.LastAt] == 0
+		if words == 0 && !c.prefix {
+			return nil
+		}
+		if len(of) > 1 {
+			known[c.at()] = len(list)
 		}
 		total += c.length
-		list = append(list, c)
+		list, room = append(list, c), room[len(hashes):]
 		return nil
 	})
 	if err != nil || len(list) == 0 {
@@ -358,7 +359,16 @@ func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks in
 		estimate(seen, list, brought, share, n)
 	}
 	rare := func(in int) float64 { return math.Log(1 + (n-float64(in)+0.5)/(float64(in)+0.5)) }
-	highest := 0.0
+	starts, highest := 0, 0.0 // in how many the unfinished word occurs or begins one
+	if p.Last != "" {
+		starts = seen[p.LastAt]
+	}
+	for i := range list {
+		if list[i].prefix {
+			starts++
+		}
+	}
+	starts = min(starts, int(n))
 	for i := range hashes {
 		highest += rare(seen[i]) * (saturation + 1)
 	}
@@ -370,7 +380,7 @@ func (x *Index) rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks in
 				c.score += rare(seen[j]) * tf * (saturation + 1) / (tf + saturation*(1-lengthPart+lengthPart*float64(c.length)/mean))
 			}
 		}
-		if c.prefix && c.counts[p.LastAt] == 0 {
+		if c.prefix {
 			c.score += prefixPart * rare(starts)
 		}
 		c.score = min(1, c.score/highest)
@@ -419,7 +429,7 @@ func (x *Index) shares(number int64, p *lexis.Query) (match []string, of []int, 
 		match, of = append(match, phrases), append(of, p.Phrases[0][0]+1)
 	}
 	if len([]rune(p.Last)) >= leastBeginning {
-		add(len(list)+2, lexeme(number, p.Last)+":*")
+		add(unfinished(p), beginning(number, p, list))
 	}
 	most = max(1, x.wide/len(of))
 	if phrases != "" {
@@ -477,19 +487,45 @@ func words(number int64, p *lexis.Query) []string {
 	return words
 }
 
-// expression returns the tsquery of a query, and of its unfinished last word (nil: none).
-func expression(number int64, p *lexis.Query) (match string, prefix *string) {
-	words := words(number, p)
-	any := slices.Clone(words)
+// whole returns the parts of a query of which all chunks are ranked: those with a word of it, or with its phrases,
+// and those with the beginning of one. That is no condition beside the words: Postgres would read the lexemes of each
+// chunk for it.
+func whole(number int64, p *lexis.Query) (match []string, of []int) {
+	list := words(number, p)
+	phrases := phrases(list, p)
+	any := phrases
+	if any == "" {
+		any = strings.Join(list, "|")
+	}
+	match, of = []string{any}, []int{1}
 	if p.Last != "" {
-		last := lexeme(number, p.Last) + ":*"
-		any, prefix = append(any, last), &last
+		last := beginning(number, p, list)
+		if phrases != "" {
+			last += "&" + phrases
+		}
+		match, of = append(match, last), append(of, unfinished(p))
 	}
-	match = strings.Join(any, "|")
-	if phrases := phrases(words, p); phrases != "" {
-		match = "(" + match + ")&" + phrases
+	return match, of
+}
+
+// unfinished is the place of the unfinished word among the parts of a query, behind its words and all of them.
+func unfinished(p *lexis.Query) int { return len(p.Words) + 2 }
+
+// beginning returns the tsquery of what begins with the unfinished word of a query, and has not the word itself.
+func beginning(number int64, p *lexis.Query, words []string) string {
+	return lexeme(number, p.Last) + ":*&!" + words[p.LastAt]
+}
+
+// conditions returns the tsquery of the phrases of a query, and of its unfinished last word (nil: none).
+func conditions(number int64, p *lexis.Query) (all, last *string) {
+	if s := phrases(words(number, p), p); s != "" {
+		all = &s
 	}
-	return match, prefix
+	if p.Last != "" {
+		s := lexeme(number, p.Last) + ":*"
+		last = &s
+	}
+	return all, last
 }
 
 // phrases returns the tsquery of a text with all phrases of a query; empty if it has none.

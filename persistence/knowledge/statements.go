@@ -32,11 +32,11 @@ var queries = func() pg.QueryMap {
 }()
 
 // statements are the queries of a search that name its viewer.
-type statements struct{ visible, models, documents, candidates, few, shares, similar, fewSimilar, texts string }
+type statements struct{ visible, models, documents, candidates, few, similar, fewSimilar, texts string }
 
 func newStatements(end string) *statements {
 	get := func(name string) string { return queries.Get(name + end) }
-	return &statements{get("visible"), get("models"), get("documents"), get("candidates"), get("few"), get("shares"), get("similar"), get("few_similar"), get("texts")}
+	return &statements{get("visible"), get("models"), get("documents"), get("candidates"), get("few"), get("similar"), get("few_similar"), get("texts")}
 }
 
 var byComparing, byLookup = newStatements(""), newStatements(ofMany)

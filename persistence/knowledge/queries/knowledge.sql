@@ -33,30 +33,11 @@ FROM unnest($2::uuid[], $3::int[]) AS u (document_id, generation)
 JOIN kb_chunks c ON c.tenant_id = $1 AND c.document_id = u.document_id AND c.generation = u.generation
 WHERE c.vector IS NOT NULL
 
--- Chunks that match, that are shown and that the viewer ($3) may see. $5 is the unfinished last
--- word, NULL if there is none.
+-- Chunks that match a part of a query ($4; $6 says which), that are shown and that the viewer ($3)
+-- may see, at most $5 of each part.
 -- OFFSET 0 keeps the planner, which cannot know how rare the words are, from reading all chunks of
 -- all documents instead of the index.
 -- name: candidates
-SELECT c.document_id, c.generation, c.position, c.length, c.terms, c.prefix, 0 AS part
-FROM (SELECT tenant_id, document_id, generation, position, length, terms, coalesce(lexemes @@ $5::tsquery, false) AS prefix
-  FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
-JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
-WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
-LIMIT $6
-
--- The same, where the viewer may see little: all chunks of the documents that the viewer may see are
--- compared, and none of the others. OFFSET 0 keeps the index of words out of it.
--- name: few
-SELECT d.id, k.generation, k.position, k.length, k.terms, coalesce(k.lexemes @@ $5::tsquery, false) AS prefix, 0 AS part
-FROM kb_documents d CROSS JOIN LATERAL (
-  SELECT c.generation, c.position, c.length, c.terms, c.lexemes FROM kb_chunks c WHERE c.tenant_id = $1 AND c.document_id = d.id AND c.generation = d.shown OFFSET 0
-) k
-WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[]) AND k.lexemes @@ $4::tsquery
-LIMIT $6
-
--- The same for each part of a query ($4; $6 says which), at most $5 of each.
--- name: shares
 SELECT c.document_id, c.generation, c.position, c.length, c.terms, false AS prefix, w.part
 FROM unnest($4::text[], $6::int[]) AS w (match, part) CROSS JOIN LATERAL (
   SELECT k.document_id, k.generation, k.position, k.length, k.terms
@@ -65,6 +46,19 @@ FROM unnest($4::text[], $6::int[]) AS w (match, part) CROSS JOIN LATERAL (
   WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
   LIMIT $5
 ) c
+
+-- All chunks of the documents that the viewer may see, where these are few, and none of the others.
+-- Those with the phrases of the query only ($4; NULL: it has none); which of them have a word of it is
+-- seen from terms, which costs less than to read lexemes. $5 is the unfinished last word, NULL if there
+-- is none. OFFSET 0 keeps the index of words out of it.
+-- name: few
+SELECT d.id, k.generation, k.position, k.length, k.terms, coalesce(k.lexemes @@ $5::tsquery, false) AS prefix, 1 AS part
+FROM kb_documents d CROSS JOIN LATERAL (
+  SELECT c.generation, c.position, c.length, c.terms, c.lexemes FROM kb_chunks c WHERE c.tenant_id = $1 AND c.document_id = d.id AND c.generation = d.shown OFFSET 0
+) k
+WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[])
+  AND ($4::tsquery IS NULL OR k.lexemes @@ $4::tsquery)
+LIMIT $6
 
 -- The texts of chunks whose words begin like those of the query ($4): among them the words that
 -- were meant are looked for.
