@@ -48,8 +48,8 @@ func (c *cache) get(k generationAt) (*matrix, bool) {
 }
 
 // put keeps vectors. Those larger than a quarter of the limit are not kept.
-func (c *cache) put(k generationAt, m *matrix, bytes int64) {
-	bytes += 256 // for the entry
+func (c *cache) put(k generationAt, m *matrix) {
+	bytes := m.bytes()
 	if bytes > c.limit/4 {
 		return
 	}

@@ -399,7 +399,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	for i := range 20 {
 		k := generationAt{document: id.DocumentID{UUID: id.NewAnywhere()}, generation: i}
 		keys = append(keys, k)
-		c.put(k, &matrix{}, 1000)
+		c.put(k, &matrix{values: make([]float32, 190)})
 		c.get(keys[0])
 	}
 	if c.bytes > c.limit || len(c.at) != c.order.Len() || len(c.at) == 0 {
@@ -411,9 +411,79 @@ func TestTheCacheIsBounded(t *testing.T) {
 	if _, ok := c.get(keys[1]); ok {
 		t.Error("what was not used has stayed")
 	}
-	c.put(generationAt{}, &matrix{}, 5000)
+	c.put(generationAt{}, &matrix{values: make([]float32, 1000)})
 	if _, ok := c.get(generationAt{}); ok {
 		t.Error("a value larger than a quarter is kept")
+	}
+}
+
+// A base whose vectors do not fit in its part of the memory leaves those of others there, keeps the newest of its own, and finds
+// all the same by all of them.
+func TestALargeBaseLeavesMemoryToOthers(t *testing.T) {
+	t.Parallel()
+	w, _ := hybrid(t)
+	small := w.teach("small", nil, "Every dog needs meat.")
+	w.names("puppy ")
+	great := *w
+	great.base, great.number = w.newBase(w.tenant)
+	great.model("p", "m")
+	var all []id.DocumentID
+	for i := range 12 {
+		all = append(all, great.teach(fmt.Sprint("great ", i), nil, "Every car needs oil."))
+	}
+	slices.SortFunc(all, func(a, b id.DocumentID) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
+	x := w.index
+	x.vectors.limit = 8 * x.vectors.bytes // eight documents: four of a base
+	kept := func(d id.DocumentID) bool {
+		_, ok := x.vectors.get(generationAt{w.tenant, d, 1})
+		return ok
+	}
+	for range 5 {
+		if found := strings.Count(great.names("vehicle "), "great"); found != len(all) {
+			t.Errorf("found %d of %d", found, len(all))
+		}
+	}
+	for i, d := range all {
+		if kept(d) != (i >= len(all)-4) {
+			t.Errorf("document %d of %d, from the oldest, is kept: %v", i, len(all), kept(d))
+		}
+	}
+	if !kept(small) {
+		t.Error("the vectors of another base have gone")
+	}
+}
+
+// Where vectors are not read in time, a search finds by those in memory, and by words.
+func TestVectorsThatAreNotReadInTime(t *testing.T) {
+	t.Parallel()
+	w, _ := hybrid(t)
+	w.teach("known", nil, "Every car needs oil.")
+	w.names("vehicle ")
+	w.teach("new", nil, "A car has wheels.")
+	w.index.loadTime = time.Millisecond
+	for range loads { // other searches read
+		w.index.loads <- struct{}{}
+	}
+	if got := w.names("vehicle "); got != "known" {
+		t.Errorf("found %q by vectors", got)
+	}
+	if got := strings.Fields(w.names("wheels vehicle ")); !slices.Contains(got, "new") || !slices.Contains(got, "known") {
+		t.Errorf("found %q by words and by vectors", got)
+	}
+	for range loads {
+		<-w.index.loads
+	}
+	w.index.loadTime = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	patient, stop := w.index.loading(ctx)
+	defer stop()
+	end, _ := ctx.Deadline()
+	if until, _ := patient.Deadline(); !until.Equal(end.Add(-textsTime)) {
+		t.Errorf("vectors are read until %v, and texts until %v", until, end)
+	}
+	if got := strings.Fields(w.names("vehicle ")); len(got) != 2 {
+		t.Errorf("found %q when there is time", got)
 	}
 }
 

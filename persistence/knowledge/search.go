@@ -65,6 +65,7 @@ type Index struct {
 	embedder Embedder // nil: searches are lexical
 	vectors  *cache
 	loads    chan struct{}
+	loadTime time.Duration
 	paused   paused
 	turns    turns
 	places   *store.Places
@@ -78,7 +79,7 @@ type Index struct {
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
-	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}},
+	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), loadTime: loadTime, paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}},
 		places: store.NewPlaces(searchesEach, searchesAll, searchesWaiting), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
 }
 
@@ -188,8 +189,10 @@ func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors
 		}
 		if len(vectors) > 0 {
 			var rankings [][]candidate
+			patient, cancel := x.loading(ctx)
+			defer cancel()
 			for model, v := range vectors {
-				ranking, err := x.near(ctx, tx, q, model, v, most)
+				ranking, err := x.near(ctx, patient, tx, q, model, v, most)
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -21,8 +22,15 @@ const (
 	maxLoaded = 2000
 	// cacheBytes bounds the vectors that a node keeps in memory.
 	cacheBytes = 128 << 20
+	// baseShare is the part of them, 1 of baseShare, that a search fills with the vectors of one base.
+	baseShare = 2
 	// loads is how many searches of a node read vectors from the database at once.
 	loads = 2
+	// loadTime bounds how long a search reads vectors, and waits for it. Those of older documents are left
+	// out then: to find by some vectors and by words is more than to find nothing.
+	loadTime = 2 * time.Second
+	// textsTime is what a search keeps of its time to read what it found.
+	textsTime = time.Second
 )
 
 // packVector returns a vector as kb_chunks.vector holds it.
@@ -61,10 +69,27 @@ type visible struct {
 	Chunks int
 }
 
+// bytes is what a matrix takes in the cache.
+func (m *matrix) bytes() int64 {
+	const entry = 256
+	return entry + int64(4*len(m.positions)+4*cap(m.values))
+}
+
+// loading bounds the reading of vectors of one search.
+func (x *Index) loading(ctx context.Context) (context.Context, context.CancelFunc) {
+	until := time.Now().Add(x.loadTime)
+	if end, ok := ctx.Deadline(); ok && end.Add(-textsTime).Before(until) {
+		until = end.Add(-textsTime)
+	}
+	return context.WithDeadline(ctx, until)
+}
+
 // near returns the chunks whose vectors have the smallest angle to v, the nearest first: at most most,
-// and none at a right angle or more. Which documents count is read from the database.
-func (x *Index) near(ctx context.Context, tx pgx.Tx, q *Query, model string, v []float32, most int) ([]candidate, error) {
-	rows, err := tx.Query(ctx, q.sql().documents, q.Tenant, q.Base, q.Viewer, model)
+// and none at a right angle or more. Which documents count is read from the database. Vectors that are not
+// in memory are read until patient is done, the newest first, and are kept while the base has less than its part of the
+// memory: a base that needs more would drive out those of others with each search.
+func (x *Index) near(ctx, patient context.Context, tx pgx.Tx, q *Query, model string, v []float32, most int) ([]candidate, error) {
+	rows, err := tx.Query(ctx, q.sql().documents, q.Tenant, q.Base, q.Viewer, model, MaxScanned)
 	if err != nil {
 		return nil, err
 	}
@@ -74,39 +99,45 @@ func (x *Index) near(ctx context.Context, tx pgx.Tx, q *Query, model string, v [
 	}
 	best := nearest{most: most}
 	var missing []visible
-	scanned, waiting := 0, 0
+	scanned, held := 0, int64(0)
 	for _, d := range documents {
 		if scanned += d.Chunks; scanned > MaxScanned {
 			break
 		}
 		if m, ok := x.vectors.get(generationAt{q.Tenant, d.ID, d.Shown}); ok {
 			best.scan(d, m, v)
-			continue
+			held += m.bytes()
+		} else {
+			missing = append(missing, d)
 		}
-		if waiting+d.Chunks > maxLoaded && len(missing) > 0 {
-			if err := x.load(ctx, tx, q.Tenant, missing, &best, v); err != nil {
-				return nil, err
-			}
-			missing, waiting = missing[:0], 0
-		}
-		missing, waiting = append(missing, d), waiting+d.Chunks
 	}
-	if err := x.load(ctx, tx, q.Tenant, missing, &best, v); err != nil {
-		return nil, err
+	for len(missing) > 0 {
+		n, chunks := 0, 0
+		for n < len(missing) && (n == 0 || chunks+missing[n].Chunks <= maxLoaded) {
+			chunks += missing[n].Chunks
+			n++
+		}
+		if ok, err := x.load(ctx, patient, tx, q.Tenant, missing[:n], &best, v, &held); err != nil {
+			return nil, err
+		} else if !ok {
+			break
+		}
+		missing = missing[n:]
 	}
 	return best.sorted(), nil
 }
 
-// load reads the vectors of documents, scans and keeps them.
-func (x *Index) load(ctx context.Context, tx pgx.Tx, t id.TenantID, list []visible, best *nearest, v []float32) error {
-	if len(list) == 0 {
-		return nil
+// load reads the vectors of documents, scans them, and keeps them while held, what the cache has of the base, allows it. It
+// reports false if there is no time for it.
+func (x *Index) load(ctx, patient context.Context, tx pgx.Tx, t id.TenantID, list []visible, best *nearest, v []float32, held *int64) (bool, error) {
+	if patient.Err() != nil {
+		return false, nil
 	}
 	select {
 	case x.loads <- struct{}{}:
 		defer func() { <-x.loads }()
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-patient.Done():
+		return false, nil
 	}
 	ids, generations, matrices := make([]id.DocumentID, len(list)), make([]int, len(list)), make(map[id.DocumentID]*matrix, len(list))
 	for i, d := range list {
@@ -114,7 +145,7 @@ func (x *Index) load(ctx context.Context, tx pgx.Tx, t id.TenantID, list []visib
 	}
 	rows, err := tx.Query(ctx, vectorsSQL, t, ids, generations)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var d id.DocumentID
 	var position int
@@ -123,14 +154,16 @@ func (x *Index) load(ctx context.Context, tx pgx.Tx, t id.TenantID, list []visib
 		matrices[d].add(position, packed)
 		return nil
 	}); err != nil {
-		return err
+		return false, err
 	}
 	for _, d := range list {
 		m := matrices[d.ID]
 		best.scan(d, m, v)
-		x.vectors.put(generationAt{t, d.ID, d.Shown}, m, int64(4*len(m.positions)+4*cap(m.values)))
+		if *held += m.bytes(); *held <= x.vectors.limit/baseShare {
+			x.vectors.put(generationAt{t, d.ID, d.Shown}, m)
+		}
 	}
-	return nil
+	return true, nil
 }
 
 // nearest keeps the best chunks: a heap with the worst one first.

@@ -20,11 +20,11 @@ GROUP BY d.embedded_by ORDER BY bool_or(d.embedded_by = b.embedding_provider || 
 INSERT INTO usage_records (tenant_id, id, at, kind, run_id, agent_id, model, tokens_in, cost_usd, detail)
 VALUES ($1, $2, now(), 'embedding', $3, $4, $5, $6, $7, $8)
 
--- The documents with vectors of one model ($4) that the viewer ($3) may see, the newest first.
+-- The $5 newest documents with vectors of one model ($4) that the viewer ($3) may see, the newest first.
 -- name: documents
 SELECT d.id, d.shown, d.chunks FROM kb_documents d
 WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND d.chunks > 0 AND (d.acl = '{}' OR d.acl && $3::text[]) AND d.embedded_by = $4
-ORDER BY d.id DESC
+ORDER BY d.id DESC LIMIT $5
 
 -- The vectors of generations of documents.
 -- name: vectors
