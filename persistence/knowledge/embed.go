@@ -57,13 +57,9 @@ func (p *paused) set(k pausedAt, d time.Duration) {
 	p.until[k] = time.Now().Add(d)
 }
 
-// embed returns the query's vector for each model of the vectors that the viewer may see, and what
-// they used; and whether a model was left out because of its provider.
-func (x *Index) embed(ctx context.Context, q *Query) (vectors map[string][]float32, used []usage, fallback bool, err error) {
-	names, err := x.models(ctx, q)
-	if err != nil || len(names) == 0 {
-		return nil, nil, false, err
-	}
+// embed returns the query's vector for each of the models, and what they used; and whether a model was left
+// out because of its provider.
+func (x *Index) embed(ctx context.Context, q *Query, names []string) (vectors map[string][]float32, used []usage, fallback bool) {
 	ctx, cancel := context.WithTimeout(ctx, EmbedTimeout)
 	defer cancel()
 	out := make([]*model.Embedded, len(names))
@@ -98,24 +94,16 @@ func (x *Index) embed(ctx context.Context, q *Query) (vectors map[string][]float
 		}
 		vectors[names[i]] = o.Vectors[0]
 	}
-	return vectors, used, fallback, nil
+	return vectors, used, fallback
 }
 
 // models returns the models of the vectors that the viewer may see.
-func (x *Index) models(ctx context.Context, q *Query) (names []string, err error) {
-	if !x.places.Enter(ctx, q.Tenant) {
-		return nil, errNoPlace
+func models(ctx context.Context, tx pgx.Tx, q *Query) ([]string, error) {
+	rows, err := tx.Query(ctx, q.sql().models, q.Tenant, q.Base, q.Viewer)
+	if err != nil {
+		return nil, err
 	}
-	defer x.places.Leave(q.Tenant)
-	err = x.read(ctx, q, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, q.sql().models, q.Tenant, q.Base, q.Viewer)
-		if err != nil {
-			return err
-		}
-		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
-	return names, err
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // usage is what the embedding of a query used.

@@ -204,6 +204,30 @@ func TestVectorsOfAGeneration(t *testing.T) {
 	}
 }
 
+// A base without a model is searched in one transaction, and one with a model in two: the query's vectors are made
+// in between.
+func TestTransactionsOfASearch(t *testing.T) {
+	t.Parallel()
+	w, m := hybrid(t)
+	taken := func(query string) int64 {
+		before := w.index.pool.Stat().AcquireCount()
+		w.search(query)
+		return w.index.pool.Stat().AcquireCount() - before
+	}
+	w.add("lexical", nil, "Every car needs oil.")
+	if n := taken("oil"); n != 1 {
+		t.Errorf("without vectors a search takes %d connections", n)
+	}
+	w.teach("car", nil, "Every car needs oil.")
+	if n := taken("oil"); n != 3 || m.asked() != "p/m" { // one of them bills
+		t.Errorf("with vectors a search takes %d connections", n)
+	}
+	w.model("", "")
+	if n := taken("oil"); n != 1 || m.asked() != "" {
+		t.Errorf("without a model a search takes %d connections", n)
+	}
+}
+
 // While a base changes its model, its documents of both models are found by meaning.
 func TestTwoModels(t *testing.T) {
 	t.Parallel()

@@ -115,13 +115,11 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 	if len(parsed.Words) == 0 || q.TopK <= 0 {
 		return []knowledge.Hit{}, nil
 	}
-	var vectors map[string][]float32
-	var used []usage
-	var err error
 	kind := "lexical"
-	if x.embedder != nil && len(parsed.Phrases) == 0 { // vectors know nothing of quotes
-		var fallback bool
-		vectors, used, fallback, err = x.embed(ctx, &q)
+	ask := x.embedder != nil && len(parsed.Phrases) == 0 // vectors know nothing of quotes
+	hits, names, err := x.find(ctx, &q, &parsed, nil, ask)
+	if len(names) > 0 {
+		vectors, used, fallback := x.embed(ctx, &q, names)
 		switch {
 		case len(vectors) > 0 && !x.turns.enter(ctx, q.Tenant):
 			kind, vectors = "fallback", nil
@@ -131,45 +129,47 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 		case fallback:
 			kind = "fallback"
 		}
-	}
-	if err == nil {
-		if x.places.Enter(ctx, q.Tenant) {
-			defer x.places.Leave(q.Tenant)
-		} else {
-			err = errNoPlace
-		}
+		billed := make(chan error, 1)
+		go func() { billed <- x.bill(ctx, &q, used) }()
+		hits, _, err = x.find(ctx, &q, &parsed, vectors, false)
+		err = errors.Join(err, <-billed)
 	}
 	if errors.Is(err, errNoPlace) {
 		searches.WithLabelValues("refused").Inc()
 	}
-	billed := make(chan error, 1)
-	go func() { billed <- x.bill(ctx, &q, used) }()
-	hits := []knowledge.Hit{}
-	if err == nil {
-		hits, err = x.find(ctx, &q, &parsed, vectors)
-	}
-	if err := errors.Join(err, <-billed); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("search knowledge base %s: %w", q.Base, unavailable(err))
 	}
 	searches.WithLabelValues(kind).Inc()
 	return hits, nil
 }
 
-// find ranks by words and by vectors, if there are any.
-func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors map[string][]float32) ([]knowledge.Hit, error) {
-	hits := []knowledge.Hit{}
+// find ranks by words and by vectors, if there are any. With ask it first looks for models whose vectors the query
+// may be compared with: if there are any, it returns their names, and no hits.
+func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors map[string][]float32, ask bool) (hits []knowledge.Hit, names []string, err error) {
+	if !x.places.Enter(ctx, q.Tenant) {
+		return nil, nil, errNoPlace
+	}
+	defer x.places.Leave(q.Tenant)
+	hits = []knowledge.Hit{}
 	most := 3 * q.TopK // neighbours may join
 	if len(vectors) > 0 {
 		most = max(most, ranked)
 	}
-	err := x.read(ctx, q, func(tx pgx.Tx) error {
+	err = x.read(ctx, q, func(tx pgx.Tx) error {
 		var number int64
-		if err := tx.QueryRow(ctx, baseSQL, q.Tenant, q.Base).Scan(&number); errors.Is(err, pgx.ErrNoRows) {
+		var embeds bool
+		if err := tx.QueryRow(ctx, baseSQL, q.Tenant, q.Base).Scan(&number, &embeds); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		chunks, every, err := x.seen.count(ctx, tx, q, int64(x.most))
+		if ask && embeds {
+			if names, err = models(ctx, tx, q); err != nil || len(names) > 0 {
+				return err
+			}
+		}
+		chunks, every, err := x.seen.count(ctx, tx, q)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors
 		}
 		return err
 	})
-	return hits, err
+	return hits, names, err
 }
 
 // unavailable marks the errors that mean that the database cannot serve now: all but those of a

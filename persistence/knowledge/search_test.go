@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/persistence/pgtest"
@@ -326,6 +328,49 @@ func TestFewChunksAreRankedAsByTheIndex(t *testing.T) {
 		if got := w.index.isFew(c.chunks, c.every); got != c.want {
 			t.Errorf("%d of %d chunks are few: %v", c.chunks, c.every, got)
 		}
+	}
+}
+
+// How many chunks of a base a viewer may see, and of how many, is counted once in a while from 2,000 on.
+func TestTheNumberOfChunksIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	board := knowledge.Group("board")
+	w.add("all", nil, "canary")
+	w.add("secret", []string{board}, "canary")
+	count := func(viewer ...string) (chunks, every int64) {
+		t.Helper()
+		q := Query{Tenant: w.tenant, Base: w.base, Viewer: append([]string{knowledge.Public}, viewer...)}
+		if err := w.index.read(t.Context(), &q, func(tx pgx.Tx) (err error) {
+			chunks, every, err = w.index.seen.count(t.Context(), tx, &q)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return chunks, every
+	}
+	set := func(name string, chunks int) {
+		w.exec(`UPDATE kb_documents SET chunks = $2 WHERE name = $1`, name, chunks)
+	}
+	for _, c := range []struct{ all, secret, chunks, every, board int64 }{
+		{1, 1, 1, 2, 2}, {999, 1000, 999, 1999, 1999}, // few are counted each time
+		{1000, 1000, 1000, 2000, 2000}, {5, 5, 1000, 2000, 2000}, // the numbers before
+	} {
+		set("all", int(c.all))
+		set("secret", int(c.secret))
+		if chunks, every := count(); chunks != c.chunks || every != c.every {
+			t.Errorf("a stranger sees %d of %d chunks, want %d of %d", chunks, every, c.chunks, c.every)
+		}
+		if chunks, every := count(board); chunks != c.board || every != c.every {
+			t.Errorf("the board sees %d of %d chunks, want %d of %d", chunks, every, c.board, c.every)
+		}
+	}
+	for k, v := range w.index.seen.at { // time goes by
+		v.until = time.Now()
+		w.index.seen.at[k] = v
+	}
+	if chunks, every := count(); chunks != 5 || every != 10 {
+		t.Errorf("later a stranger sees %d of %d chunks", chunks, every)
 	}
 }
 

@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"context"
+	"crypto/sha256"
 	"strings"
 	"sync"
 	"time"
@@ -12,9 +13,10 @@ import (
 )
 
 const (
-	// seenFor is how long the number of a large base's chunks is believed. Counting those of 50,000
+	// seenFor is how long the number of a base's chunks is believed, from seenFrom on. Counting those of 50,000
 	// documents takes longer than the rest of a search, and the number only tells how rare words are.
-	seenFor = 5 * time.Second
+	seenFor  = 5 * time.Second
+	seenFrom = 2000
 	// maxSeen bounds the numbers that are kept.
 	maxSeen = 1000
 	// fewChunks is how many chunks a search compares one by one instead of asking the index of words, which
@@ -24,7 +26,7 @@ const (
 	fewOf     = 8
 )
 
-// seen keeps how many chunks of large bases each viewer may see.
+// seen keeps how many chunks of bases each viewer may see.
 type seen struct {
 	mu sync.Mutex // guards the field below
 	at map[seenAt]seenChunks
@@ -33,25 +35,24 @@ type seen struct {
 type seenAt struct {
 	tenant id.TenantID
 	base   id.KnowledgeBaseID
-	viewer string
+	viewer [sha256.Size]byte // of its principals, which may be thousands
 }
 
 type seenChunks struct {
-	chunks int64
-	until  time.Time
+	chunks, every int64
+	until         time.Time
 }
 
-// count returns how many chunks the viewer may see, and how many there are. Of a base that is large for the
-// viewer, from large chunks on, the second number may be too small.
-func (s *seen) count(ctx context.Context, tx pgx.Tx, q *Query, large int64) (chunks, every int64, err error) {
-	k := seenAt{q.Tenant, q.Base, strings.Join(q.Viewer, "\x00")}
+// count returns how many chunks the viewer may see, and how many there are.
+func (s *seen) count(ctx context.Context, tx pgx.Tx, q *Query) (chunks, every int64, err error) {
+	k := seenAt{q.Tenant, q.Base, sha256.Sum256([]byte(strings.Join(q.Viewer, "\x00")))}
 	s.mu.Lock()
 	known, ok := s.at[k]
 	s.mu.Unlock()
 	if ok && time.Now().Before(known.until) {
-		return known.chunks, known.chunks, nil
+		return known.chunks, known.every, nil
 	}
-	if err := tx.QueryRow(ctx, q.sql().visible, q.Tenant, q.Base, q.Viewer).Scan(&chunks, &every); err != nil || chunks <= large {
+	if err := tx.QueryRow(ctx, q.sql().visible, q.Tenant, q.Base, q.Viewer).Scan(&chunks, &every); err != nil || every < seenFrom {
 		return chunks, every, err
 	}
 	s.mu.Lock()
@@ -59,6 +60,6 @@ func (s *seen) count(ctx context.Context, tx pgx.Tx, q *Query, large int64) (chu
 	if len(s.at) >= maxSeen || s.at == nil {
 		s.at = map[seenAt]seenChunks{}
 	}
-	s.at[k] = seenChunks{chunks, time.Now().Add(seenFor)}
+	s.at[k] = seenChunks{chunks, every, time.Now().Add(seenFor)}
 	return chunks, every, nil
 }

@@ -1,6 +1,6 @@
--- The number of a base.
+-- The number of a base, and whether it has a model of embeddings.
 -- name: base
-SELECT b.number FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
+SELECT b.number, b.embedding_model IS NOT NULL FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
 
 -- How many chunks of a base the viewer ($3) may see, and how many there are.
 -- name: visible
