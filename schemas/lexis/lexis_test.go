@@ -145,6 +145,9 @@ func FuzzParse(f *testing.F) {
 		if len(q.Last) > longest {
 			t.Errorf("a query looks for words that begin with %q", q.Last)
 		}
+		if q.Last != "" && (q.LastAt >= len(q.Words) || q.Words[q.LastAt][0] != q.Last) {
+			t.Errorf("%q is word %d of %v", q.Last, q.LastAt, q.Words)
+		}
 		for _, w := range q.Words {
 			for _, a := range w {
 				if len(a) > longest {
