@@ -23,6 +23,7 @@ import (
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/flow/scan"
+	"agentsvc/schemas/tool"
 )
 
 // ApprovalView is an approval as the API shows it.
@@ -46,9 +47,10 @@ type ApprovalView struct {
 		Kind string `json:"kind"`
 	} `json:"policy"`
 	Decisions []struct {
-		Principal string  `json:"principal"`
-		Action    string  `json:"action"`
-		Feedback  *string `json:"feedback"`
+		Principal string          `json:"principal"`
+		Action    string          `json:"action"`
+		Feedback  *string         `json:"feedback"`
+		Edited    json.RawMessage `json:"edited_args"`
 	} `json:"decisions"`
 	ExpiresAt time.Time  `json:"expires_at"`
 	DecidedAt *time.Time `json:"decided_at"`
@@ -187,12 +189,16 @@ func printApprovals(w io.Writer, items []ApprovalView, now time.Time) error {
 			continue
 		}
 		a := items[i-1]
-		fmt.Fprintln(out, "    args     ", cli.Shorten(cli.Visible(compact(a.RequestedAction.Args)), 200))
+		asked, answer := a.args()
+		fmt.Fprintln(out, "    args     ", cli.Shorten(cli.Visible(compact(asked)), 200))
+		if answer != nil {
+			fmt.Fprintln(out, "    answer   ", cli.Shorten(cli.Visible(compact(answer)), 200))
+		}
 		if a.Reasoning != "" {
 			fmt.Fprintln(out, "    reasoning", cli.Shorten(cli.Visible(a.Reasoning), 200))
 		}
-		for _, d := range a.Decisions {
-			fmt.Fprintln(out, "    decided  ", cli.Visible(d.Principal)+": "+d.Action+feedbackOf(d.Feedback))
+		for _, line := range a.ledgerLines("    decided   ") {
+			fmt.Fprintln(out, cli.Shorten(line, 300))
 		}
 	}
 	return out.Flush()
@@ -361,10 +367,52 @@ func (c *Client) describe(ctx context.Context, a *ApprovalView, whole bool) ([]s
 	if a.Policy.Name != "" {
 		lines = append(lines, "    policy    "+cli.Visible(a.Policy.Name))
 	}
-	for _, d := range a.Decisions {
-		lines = append(lines, "    decided   "+cli.Visible(d.Principal)+": "+cli.Visible(d.Action)+feedbackOf(d.Feedback))
+	return append(lines, a.ledgerLines("    decided   ")...), nil
+}
+
+// ledgerLines returns the decisions so far, one a line behind head, each with what it changed of
+// the arguments.
+func (a *ApprovalView) ledgerLines(head string) (lines []string) {
+	for i, d := range a.Decisions {
+		lines = append(lines, head+cli.Visible(d.Principal)+": "+cli.Visible(d.Action)+feedbackOf(d.Feedback))
+		if d.Action != "edit" {
+			continue
+		}
+		before, _ := a.edited(i)
+		after, _ := a.edited(i + 1)
+		for _, line := range differences(before, after) {
+			lines = append(lines, strings.Repeat(" ", len(head))+line)
+		}
 	}
-	return lines, nil
+	return lines
+}
+
+// edited returns the arguments after the first n decisions: those that the last edit among them
+// sent, with the key of the call, else those that an edit would replace. The answer of a human
+// task is empty before its first edit.
+func (a *ApprovalView) edited(n int) (args json.RawMessage, is bool) {
+	for _, d := range slices.Backward(a.Decisions[:n]) {
+		if d.Action == "edit" {
+			return tool.KeepKey(d.Edited, a.RequestedAction.Args), true
+		}
+	}
+	if a.RequestedAction.Tool == humanTask {
+		return json.RawMessage("{}"), false
+	}
+	return a.RequestedAction.Args, false
+}
+
+// args returns the arguments that run if the approval is approved. Of a human task they are what
+// its person is shown, and answer is what an edit answered, nil before that.
+func (a *ApprovalView) args() (args, answer json.RawMessage) {
+	now, edited := a.edited(len(a.Decisions))
+	switch {
+	case a.RequestedAction.Tool != humanTask:
+		return now, nil
+	case edited:
+		return a.RequestedAction.Args, now
+	}
+	return a.RequestedAction.Args, nil
 }
 
 // standing returns the time left, or how the approval ended.
@@ -375,15 +423,24 @@ func (a *ApprovalView) standing(now time.Time) string {
 	return timeLeft(a.ExpiresAt.Sub(now)) + " left"
 }
 
-// argLines returns the arguments, indented, with escapes for characters that would hide
-// something.
+// argLines returns the arguments that would run, and an answer, indented, with escapes for
+// characters that would hide something.
 func (a *ApprovalView) argLines() (lines []string) {
-	var args bytes.Buffer
-	if json.Indent(&args, a.RequestedAction.Args, "    ", "  ") != nil {
-		args.Reset()
-		args.Write(a.RequestedAction.Args)
+	args, answer := a.args()
+	lines = indented(args)
+	if answer != nil {
+		lines = append(append(lines, "    answer"), indented(answer)...)
 	}
-	for line := range strings.Lines("    " + args.String()) {
+	return lines
+}
+
+func indented(raw json.RawMessage) (lines []string) {
+	var text bytes.Buffer
+	if json.Indent(&text, raw, "    ", "  ") != nil {
+		text.Reset()
+		text.Write(raw)
+	}
+	for line := range strings.Lines("    " + text.String()) {
 		lines = append(lines, cli.Visible(strings.TrimSuffix(line, "\n")))
 	}
 	return lines
@@ -566,10 +623,7 @@ func approvalsEditCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		before := a.RequestedAction.Args
-		if a.RequestedAction.Tool == humanTask {
-			before = json.RawMessage("{}")
-		}
+		before, _ := a.edited(len(a.Decisions))
 		for _, line := range differences(before, edited) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "   ", line)
 		}

@@ -462,6 +462,48 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
+// The latest edit's arguments run: who decides after an edit is shown those, and what each edit changed.
+func TestAnEditIsShownToTheNextApprover(t *testing.T) {
+	f := newFakeAPI(t)
+	edited := func(principal, args string) object {
+		return object{"principal": principal, "action": "edit", "feedback": "less\u202e", "edited_args": json.RawMessage(args)}
+	}
+	call := f.pending(firstID, "crm.refund", `{"amount":900,"idempotency_key":"k1"}`)
+	call["decisions"] = []object{edited("user:u1", `{"amount":700}`), edited("user:u2", `{"amount":5,"to":"a\u202eb"}`), {"principal": "user:u3", "action": "approve", "feedback": nil, "edited_args": nil}}
+	task := f.pending(secondID, "workflow:human_task", `{"title":"Who?"}`)
+	task["decisions"] = []object{edited("user:u1", `{"name":"Ann"}`)}
+
+	const shown = `    {
+      "amount": 5,
+      "to": "a\u202eb",
+      "idempotency_key": "k1"
+    }
+`
+	const ledger = `    decided   user:u1: edit, less\u202e
+              ~ amount: 900 -> 700
+    decided   user:u2: edit, less\u202e
+              ~ amount: 700 -> 5
+              + to: "a\u202eb"
+    decided   user:u3: approve
+`
+	for _, args := range [][]string{{"get", firstID}, {"approve", firstID, "--yes"}, {"edit", firstID, "--yes", "--args", `{"amount":4,"to":"a"}`}} {
+		out, stderr, code := svc(t, nil, append([]string{"approvals"}, args...)...)
+		if said := out + stderr; code != 0 || !strings.Contains(said, shown) || !strings.Contains(said, ledger) {
+			t.Errorf("%v: code %d\n%s", args, code, said)
+		}
+		if changes := "    ~ amount: 5 -> 4\n"; args[0] == "edit" && !strings.Contains(stderr, changes) {
+			t.Errorf("an edit is compared with what would run:\n%s", stderr)
+		}
+	}
+	out, _, _ := svc(t, nil, "approvals", "ls")
+	if !strings.Contains(out, `    args      {"amount":5,"to":"a\u202eb","idempotency_key":"k1"}`+"\n") || !strings.Contains(out, ledger) || !strings.Contains(out, `    args      {"title":"Who?"}`+"\n"+`    answer    {"name":"Ann"}`+"\n") {
+		t.Errorf("ls:\n%s", out)
+	}
+	if out, _, _ := svc(t, nil, "approvals", "get", secondID); !strings.Contains(out, "    answer\n    {\n      \"name\": \"Ann\"\n    }\n") || !strings.Contains(out, `              + name: "Ann"`+"\n") {
+		t.Errorf("a task:\n%s", out)
+	}
+}
+
 // The form of a human task is shown field by field, and an answer to it is a change of nothing.
 func TestFormsOfHumanTasks(t *testing.T) {
 	f := newFakeAPI(t)

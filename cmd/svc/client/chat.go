@@ -253,10 +253,7 @@ func (t *talk) describe(a *ApprovalView) error {
 	if a.Reasoning != "" {
 		lines = append(lines, "  because: "+cli.Visible(a.Reasoning))
 	}
-	for _, d := range a.Decisions {
-		lines = append(lines, "  "+cli.Visible(d.Principal)+": "+cli.Visible(d.Action)+feedbackOf(d.Feedback))
-	}
-	for _, line := range lines {
+	for _, line := range append(lines, a.ledgerLines("  ")...) {
 		if err := t.out.line("%s", line); err != nil {
 			return err
 		}
@@ -312,7 +309,8 @@ func (t *talk) answered(ctx context.Context, l typedLine) error {
 			return t.prompt(toArgs)
 		}
 		t.ask.edited = json.RawMessage(text)
-		for _, line := range differences(t.ask.approval.RequestedAction.Args, t.ask.edited) {
+		before, _ := t.ask.approval.edited(len(t.ask.approval.Decisions))
+		for _, line := range differences(before, t.ask.edited) {
 			if err := t.out.line("  %s", line); err != nil {
 				return err
 			}
