@@ -265,10 +265,11 @@ func TestTheQueue(t *testing.T) {
 	}
 }
 
-// Section 6: two approvers in two browsers, and one who is too late.
+// Section 6: two approvers in two browsers, and one who is too late. The first one edits: the second
+// one is shown the arguments that will run, and who changed what.
 func TestTwoApprovers(t *testing.T) {
 	t.Parallel()
-	agent, _ := shared.policed(t, policy("medium", "required_approvals", 2))
+	agent, _ := shared.policed(t, policy("high", "required_approvals", 2))
 	a := shared.refund(t, agent, 99, "all of it")
 	p := visit(t, shared, look{}).signedIn(shared.person(t, "admin"), "/console/approvals/"+a.ID)
 	q := visit(t, shared, look{}).signedIn(shared.person(t, "admin"), "/console/approvals/"+a.ID)
@@ -277,13 +278,32 @@ func TestTwoApprovers(t *testing.T) {
 		must(t, expect.Locator(x.region()).ToContainText("0 of 2"))
 	}
 	must(t, late.Context().SetOffline(true)) // sees nothing of what follows
-	must(t, p.region().GetByRole("button", named0("Approve")).Click())
+	must(t, p.region().GetByRole("button", named0("Edit")).Click())
+	edit := func(p *tab) playwright.Locator { return p.byRole("dialog", "Edit arguments") }
+	amount := playwright.LocatorGetByRoleOptions{Name: regexp.MustCompile("^Amount")}
+	must(t, edit(p).GetByRole("textbox", amount).Fill("50"))
+	must(t, edit(p).GetByRole("button", named0("Approve with changes")).Click())
 	must(t, expect.Locator(p.region().GetByRole("status")).ToContainText("Approved, waiting for 1 other"))
 	must(t, expect.Locator(p.region()).ToContainText("You approved"))
 	gone(t, p.region().GetByRole("button", named0("Approve")))
 	must(t, expect.Locator(q.region()).ToContainText("1 of 2"))
+	runs := func(l playwright.Locator) {
+		t.Helper()
+		contains(t, l.GetByRole("table", named0("Arguments")), "amount50")
+	}
+	runs(q.region())
+	must(t, expect.Locator(q.region().GetByRole("list", named0("Changes"))).ToHaveText("amount 99 → 50"))
+	must(t, q.region().GetByRole("button", named0("Edit")).Click())
+	must(t, expect.Locator(edit(q).GetByRole("textbox", amount)).ToHaveValue("50"))
+	q.press("Escape")
 	must(t, q.region().GetByRole("button", named0("Approve")).Click())
+	ask := q.byRole("alertdialog", "Approve "+tool+"?")
+	runs(ask)
+	must(t, ask.GetByRole("button", named0("Approve")).Click())
 	must(t, expect.Locator(p.region().GetByRole("status")).Not().ToContainText("1 other"))
+	if got := shared.approval(t, a.ID).Status; got != "edited" {
+		t.Errorf("it is %s", got)
+	}
 	must(t, late.Context().SetOffline(false))
 	late.reject(t)
 	must(t, expect.Locator(late.region().GetByRole("alert")).ToContainText("Already decided"))

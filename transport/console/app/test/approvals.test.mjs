@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { asksFirst, byRisk, byTime, doesText, doesTexts, effectText, gistOf, groups, isWaiting, linkName, noEdit, redactedIn, whoText } from "../src/pages/approvals/words.ts";
+import { argsOf, asksFirst, byRisk, byTime, changesBy, doesText, doesTexts, effectText, gistOf, groups, isWaiting, linkName, noEdit, redactedIn, startOf, whoText } from "../src/pages/approvals/words.ts";
+import { changeText } from "../src/lib/diff.ts";
 import { decideAll } from "../src/pages/approvals/many.ts";
 
 const now = Date.parse("2026-11-26T12:00:00Z");
@@ -63,6 +64,33 @@ test("a decision is told by what it does to what asks", () => {
   assert.equal(noEdit(task), "");
   assert.equal(noEdit(of("workflow:human_task", "g")), "");
   assert.match(noEdit(gate), /gate/);
+  // What a browser would change is edited elsewhere, until an edit took its place.
+  const long = approval({ requested_action: { tool: "t", args: JSON.parse('{"to": {"account": 12345678901234567890}}'), schema: null } });
+  assert.match(noEdit(long), /^The number at to\.account is too long for a browser/);
+  assert.equal(noEdit({ ...long, decisions: [{ ...vote("user:2", "edit"), edited_args: { to: { account: "12345678901234567890" } } }] }), "");
+});
+
+test("after an edit its arguments are those that run", () => {
+  const edit = (principal, edited_args) => ({ ...vote(principal, "edit"), edited_args });
+  const action = { tool: "t", args: { amount: 900, token: "[redacted]", idempotency_key: "k" }, schema: null };
+  const decisions = [edit("user:1", { amount: 700, token: "[redacted]" }), edit("user:2", { amount: 5, token: "[redacted]", to: "x" }), vote("user:3")];
+  const a = approval({ requested_action: action, decisions, required_approvals: 4 });
+  const runs = { amount: 5, token: "[redacted]", to: "x", idempotency_key: "k" };
+  assert.deepEqual(argsOf(a), runs);
+  assert.deepEqual(startOf(a), runs);
+  assert.equal(gistOf(a), "amount 5, token [redacted], to x");
+  assert.deepEqual(a.decisions.map((_, i) => changesBy(a, i).map((c) => changeText(c))), [["amount 900 → 700"], ["amount 700 → 5", 'to added "x"'], []]);
+  assert.deepEqual(argsOf(approval({ requested_action: action, decisions: [vote("user:3")] })), action.args);
+  // A secret that the edit brought cannot be kept by another edit.
+  assert.deepEqual(startOf(approval({ requested_action: action, decisions: [edit("user:1", { amount: 5, password: "[redacted]" })] })), action.args);
+  // The answer of a task is not what its person is shown.
+  const task = (decisions) => approval({ agent_id: null, requested_action: { tool: "workflow:human_task", args: { title: "t" }, schema: null }, decisions });
+  const answered = task([edit("user:1", { grams: 1 }), edit("user:2", { grams: 2 })]);
+  assert.deepEqual([argsOf(answered), startOf(answered), startOf(task([]))], [{ title: "t" }, { grams: 2 }, {}]);
+  assert.deepEqual(changesBy(answered, 0).map((c) => changeText(c)), ["grams added 1"]);
+  assert.match(doesText(task([]), "approve"), /empty answer/);
+  assert.match(doesText(answered, "approve"), /the answer that was given/);
+  assert.equal(doesTexts([answered, task([]), answered], "approve").length, 2);
 });
 
 test("orders and groups", () => {

@@ -2,16 +2,17 @@
 
 import { Stranger } from "../../controls/text";
 import { visible } from "../../lib/hostile";
+import { inexact, type Json } from "../../lib/json";
 
 const ROWS = 100;
 
 const textOf = (v: unknown): string => (typeof v === "string" ? v : JSON.stringify(v, null, typeof v === "object" ? 2 : 0) ?? "null");
 
-export function Arguments({ args }: { args: unknown }) {
+export function Arguments({ args, name = "Arguments" }: { args: unknown; name?: string }) {
   const rows: [string, unknown][] = typeof args === "object" && args !== null && !Array.isArray(args) ? Object.entries(args) : args === null || args === undefined ? [] : [["value", args]];
   return (
-    <table class="facts-table args" aria-label="Arguments">
-      <caption>Arguments</caption>
+    <table class="facts-table args" aria-label={name}>
+      <caption>{name}</caption>
       <tbody>
         {rows.length === 0 && (
           <tr>
@@ -25,6 +26,7 @@ export function Arguments({ args }: { args: unknown }) {
             </th>
             <td class={typeof v === "string" ? "" : "mono"}>
               <Stranger text={textOf(v)} chars={2000} />
+              {inexact((v ?? null) as Json) && <small class="dim">Rounded: a browser cannot hold this number exactly.</small>}
             </td>
           </tr>
         ))}

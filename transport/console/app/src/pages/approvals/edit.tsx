@@ -1,5 +1,5 @@
-// The dialog Edit arguments: a form where the schema allows one, JSON otherwise. Of a task its
-// answer is edited, which begins empty.
+// The dialog Edit arguments: a form where the schema allows one, JSON otherwise. It begins with what
+// would run now. Of a task its answer is edited, which is empty at first.
 
 import { useMemo, useState } from "preact/hooks";
 import type { Approval } from "../../client/types";
@@ -9,17 +9,27 @@ import { FormActions, TextField } from "../../controls/form";
 import { Hidden, SchemaForm } from "../../controls/schemaform";
 import { Tabs } from "../../controls/tabs";
 import { Stranger } from "../../controls/text";
-import { changeText, diff } from "../../lib/diff";
-import { isObject, parseJson, pathText, type Json } from "../../lib/json";
+import { changeText, diff, type Change } from "../../lib/diff";
+import { INEXACT, inexact, isObject, parseJson, pathText, type Json } from "../../lib/json";
 import { complaintAt, complaints, draftOf, formOf, isFixed, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
-import { at, isTask, redactedIn } from "./words";
+import { at, isTask, KEY, redactedIn, startOf } from "./words";
 
 const SHOWN = 100; // changes
 
-/** The service keeps the key of the call, whatever is sent. */
-const KEY = "idempotency_key";
-
-const UNANSWERED: Json = {};
+/** Changes lists what an edit makes of the arguments. */
+export function Changes({ all }: { all: readonly Change[] }) {
+  if (all.length === 0) return null;
+  return (
+    <ul class="changes" aria-label="Changes">
+      {all.slice(0, SHOWN).map((c, i) => (
+        <li key={i}>
+          <bdi>{changeText(c)}</bdi>
+        </li>
+      ))}
+      {all.length > SHOWN && <li>{`and ${all.length - SHOWN} more`}</li>}
+    </ul>
+  );
+}
 
 function keep(d: Draft, before: Json): Draft {
   if (typeof d !== "object" || Array.isArray(d) || isFixed(d) || !isObject(before) || before[KEY] === undefined || !(KEY in d.fields)) return d;
@@ -34,8 +44,8 @@ interface Props {
 
 export function Edit({ a, onClose, decide }: Props) {
   const task = isTask(a);
-  const args = a.requested_action.args as Json;
-  const before = task ? UNANSWERED : args;
+  const asked = a.requested_action.args as Json;
+  const before = useMemo(() => startOf(a), [a]);
   const form = useMemo(() => formOf(a.requested_action.schema as Json), [a.requested_action.schema]);
   const [mode, setMode] = useState<"form" | "json">(form ? "form" : "json");
   const [draft, setDraft] = useState(() => (form ? keep(draftOf(form, before), before) : ""));
@@ -48,10 +58,11 @@ export function Edit({ a, onClose, decide }: Props) {
   const read: { value: Json | undefined; invalid: Invalid[] } = useMemo(() => {
     if (mode === "form" && form) return valueOf(form, draft, before);
     if (!parsed || "error" in parsed) return { value: undefined, invalid: [{ path: "", message: parsed ? "Not JSON: " + parsed.error : "" }] };
-    const bad: Invalid[] = isObject(parsed.value) ? [] : [{ path: "", message: "must be an object" }];
+    const lost = inexact(parsed.value);
+    const bad: Invalid[] = lost ? [{ path: pathText(lost), message: INEXACT }] : isObject(parsed.value) ? [] : [{ path: "", message: "must be an object" }];
     for (const path of hidden) if (at(parsed.value, path) !== at(before, path)) bad.push({ path: pathText(path), message: "stays as it is" });
     return { value: parsed.value, invalid: bad };
-  }, [mode, draft, text]);
+  }, [mode, draft, text, before]);
   const changes = read.value === undefined ? [] : diff(before, read.value);
   const unchanged = changes.length === 0 && !task; // an empty answer is one
   const dirty = changes.length > 0 || note !== "" || (mode === "json" && text !== JSON.stringify(before, null, 2));
@@ -95,9 +106,9 @@ export function Edit({ a, onClose, decide }: Props) {
   return (
     <Dialog title="Edit arguments" onClose={onClose} dirty={dirty} class="wide">
       <form onSubmit={send}>
-        {task && isObject(args) && typeof args["title"] === "string" && (
+        {task && isObject(asked) && typeof asked["title"] === "string" && (
           <p>
-            <Stranger text={args["title"]} />
+            <Stranger text={asked["title"]} />
           </p>
         )}
         {form ? (
@@ -111,14 +122,7 @@ export function Edit({ a, onClose, decide }: Props) {
         {changes.length === 0 ? (
           <p class="dim">None yet.</p>
         ) : (
-          <ul class="changes" aria-label="Changes">
-            {changes.slice(0, SHOWN).map((c, i) => (
-              <li key={i}>
-                <bdi>{changeText(c)}</bdi>
-              </li>
-            ))}
-            {changes.length > SHOWN && <li>{`and ${changes.length - SHOWN} more`}</li>}
-          </ul>
+          <Changes all={changes} />
         )}
         <TextField label="Note" rows={2} value={note} onInput={setNote} hint="Optional. It stands in the ledger." />
         <Failed act={act} hide={refused.length > 0} />

@@ -1,6 +1,6 @@
 // The open approval: what is asked, and the buttons that decide.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { me, satisfies } from "../../client/session";
 import type { Action, Approval, ApprovalStatus } from "../../client/types";
@@ -19,8 +19,8 @@ import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { pages } from "../registry";
 import { Arguments } from "./arguments";
-import { Edit } from "./edit";
-import { asksFirst, didText, doesText, effectText, isWaiting, noEdit, toolOf, voteOf, whoText } from "./words";
+import { Changes, Edit } from "./edit";
+import { argsOf, asksFirst, changesBy, didText, doesText, editOf, effectText, isTask, isWaiting, noEdit, toolOf, voteOf, whoText } from "./words";
 
 export interface Wanted {
   id: string;
@@ -90,7 +90,14 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
     if (settled) return;
     const t = setTimeout(() => setSettled(true), SETTLE);
     return () => clearTimeout(t);
-  }, []);
+  }, [settled]);
+  // Other arguments under the buttons are as good as another item.
+  const edits = a.decisions.filter((d) => d.action === "edit").length;
+  const known = useRef(edits);
+  useLayoutEffect(() => {
+    if (known.current !== edits) setSettled(false);
+    known.current = edits;
+  }, [edits]);
   const given = asked !== undefined;
   const run = useResource(`${a.run_id} ${given}`, (s) => (given ? Promise.resolve({ asked }) : get<{ run: RunSummary }>("/v1/runs/" + a.run_id, { view: "summary" }, s).then((x) => x.run)));
   // Whether the time is over is the service's to say: the clock of the browser may be wrong.
@@ -167,6 +174,13 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
   );
   const other = late && a.decisions.length > 0 ? a.decisions[a.decisions.length - 1] : undefined;
   const tool = toolOf(a);
+  const answer = isTask(a) ? editOf(a) : undefined;
+  const runs = (
+    <>
+      <Arguments args={argsOf(a)} />
+      {answer !== undefined && <Arguments name="Answer" args={answer} />}
+    </>
+  );
   return (
     <section class="open-item" aria-label={tool}>
       {narrow.value && (
@@ -222,7 +236,7 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
           </div>
         )}
       </dl>
-      <Arguments args={a.requested_action.args} />
+      {runs}
       <dl class="details">
         <div>
           <dt>Time left</dt>
@@ -251,6 +265,7 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
                         : <Stranger text={d.feedback} chars={500} />
                       </>
                     )}
+                    {d.action === "edit" && <Changes all={changesBy(a, i)} />}
                   </li>
                 ))}
               </ol>
@@ -265,11 +280,11 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
         </div>
       </dl>
       {dialog === "approve" && (
-        <Confirm title={`Approve ${tool}?`} action="Approve" danger={false} ready busy={act.busy} onClose={() => setDialog("")} onConfirm={() => void decide(act, "approve")}>
+        <Confirm title={`Approve ${tool}?`} action="Approve" danger={false} ready busy={act.busy || !settled} onClose={() => setDialog("")} onConfirm={() => void decide(act, "approve")}>
           <p>
             Risk <RiskMark of={a.risk} />. {doesText(a, "approve")}
           </p>
-          <Arguments args={a.requested_action.args} />
+          {runs}
           <Failed act={act} />
         </Confirm>
       )}

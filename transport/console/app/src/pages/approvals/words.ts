@@ -2,8 +2,11 @@
 
 import type { Action, Approval, Me, Risk } from "../../client/types";
 import { leftText } from "../../controls/left";
+import { diff, type Change } from "../../lib/diff";
 import { others, statusText, shortId } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
+import { has, inexact, isObject, pathText, type Json } from "../../lib/json";
+import { REDACTED } from "../../lib/schemaform";
 
 export const RISKS: readonly Risk[] = ["low", "medium", "high", "critical"];
 const RANK: Record<Risk, number> = { low: 0, medium: 1, high: 2, critical: 3 };
@@ -16,6 +19,42 @@ export const toolOf = (a: Approval): string => visible(a.requested_action.tool);
 export const linkName = (a: Approval, now: number): string =>
   a.status === "pending" ? `${toolOf(a)}, ${a.risk} risk, ${leftText(a.expires_at, now)} left` : `${toolOf(a)}, ${statusText(a.status)}`;
 
+/** The service keeps the key of the call, whatever an edit sends. */
+export const KEY = "idempotency_key";
+
+/**
+ * editOf returns what the last edit sent, with the key of the call; undefined without an edit. The
+ * call runs with it however many approve after that, and a task is answered with it.
+ */
+export function editOf(a: Approval, decisions = a.decisions): Json | undefined {
+  const args = decisions.findLast((d) => d.action === "edit")?.edited_args as Json | undefined;
+  const asked = a.requested_action.args as Json;
+  return isObject(args) && isObject(asked) && has(asked, KEY) ? { ...args, [KEY]: asked[KEY]! } : args;
+}
+
+/** argsOf returns the arguments that run if the approval is approved; of a task what its person is shown. */
+export const argsOf = (a: Approval): Json => (isTask(a) ? undefined : editOf(a)) ?? (a.requested_action.args as Json);
+
+/** uneditedOf is what the first edit replaces. The answer of a task is empty before that. */
+const uneditedOf = (a: Approval): Json => (isTask(a) ? {} : (a.requested_action.args as Json));
+
+/** changesBy returns what the decision at a place of the ledger changed, [] of one that is no edit. */
+export function changesBy(a: Approval, i: number): Change[] {
+  const after = (n: number): Json => editOf(a, a.decisions.slice(0, n)) ?? uneditedOf(a);
+  return a.decisions[i]!.action === "edit" ? diff(after(i), after(i + 1)) : [];
+}
+
+/**
+ * startOf returns what an edit begins with: what would run now. A secret that an edit brought is
+ * hidden and cannot be sent back, as the service only keeps those of the call: then the edit begins
+ * with what was asked for.
+ */
+export function startOf(a: Approval): Json {
+  const edit = editOf(a);
+  const asked = uneditedOf(a);
+  return edit === undefined || redactedIn(edit).some((p) => at(asked, p) !== REDACTED) ? asked : edit;
+}
+
 const GIST = 6; // arguments
 
 /**
@@ -23,10 +62,10 @@ const GIST = 6; // arguments
  * What is nested only says that it is there.
  */
 export function gistOf(a: Approval): string {
-  const args = a.requested_action.args;
+  const args = argsOf(a);
   if (typeof args !== "object" || args === null) return args === null || args === undefined ? "" : brief(String(args), 60);
   const value = (v: unknown): string => (typeof v === "string" ? v : Array.isArray(v) ? `[${v.length}]` : typeof v === "object" && v !== null ? "{…}" : String(v));
-  const all = Object.entries(args).filter(([k]) => k !== "idempotency_key");
+  const all = Object.entries(args).filter(([k]) => k !== KEY);
   return all
     .slice(0, GIST)
     .map(([k, v]) => brief(k, 40) + " " + brief(value(v), 60))
@@ -64,21 +103,23 @@ const DOES: Record<Asker, Record<Exclude<Action, "edit">, string>> = {
 };
 
 /** doesText tells what a decision does. */
-export const doesText = (a: Approval, action: Exclude<Action, "edit">): string => DOES[askerOf(a)][action];
+export const doesText = (a: Approval, action: Exclude<Action, "edit">): string =>
+  action === "approve" && isTask(a) && editOf(a) !== undefined ? "The workflow goes on, with the answer that was given." : DOES[askerOf(a)][action];
 
 /** doesTexts tells it of several, which may ask different things. */
 export function doesTexts(all: readonly Approval[], action: Exclude<Action, "edit">): string[] {
-  const askers = [...new Set(all.map(askerOf))];
-  return askers.map((k) => (askers.length > 1 ? ASKERS[k] + ": " : "") + DOES[k][action]);
+  const several = new Set(all.map(askerOf)).size > 1;
+  return [...new Set(all.map((a) => (several ? ASKERS[askerOf(a)] + ": " : "") + doesText(a, action)))];
 }
 
 /** noEdit is why the arguments cannot be edited, "" where they can. */
 export function noEdit(a: Approval): string {
   const asker = askerOf(a);
   if (asker === "gate") return "A gate of a workflow has no arguments to edit: approve or reject it.";
-  if (asker === "task") return "";
-  const args = a.requested_action.args;
-  if (typeof args !== "object" || args === null || Array.isArray(args)) return "This call has no arguments to edit.";
+  const args = startOf(a);
+  if (!isObject(args)) return "This call has no arguments to edit.";
+  const lost = inexact(args);
+  if (lost) return `The number at ${visible(pathText(lost))} is too long for a browser: edit it with svc approvals edit.`;
   return "";
 }
 
@@ -137,7 +178,7 @@ export function groups(all: readonly Approval[]): { tool: string; count: number;
 
 /** redactedPaths are the places of a value that must stay "[redacted]". */
 export function redactedIn(v: unknown, path: (string | number)[] = []): (string | number)[][] {
-  if (v === "[redacted]") return [path];
+  if (v === REDACTED) return [path];
   if (Array.isArray(v)) return v.flatMap((x, i) => redactedIn(x, [...path, i]));
   if (typeof v === "object" && v !== null) return Object.entries(v).flatMap(([k, x]) => redactedIn(x, [...path, k]));
   return [];
