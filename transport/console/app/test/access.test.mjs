@@ -50,6 +50,10 @@ test("an object that a person types", () => {
   assert.deepEqual(objectOf('{"a":1}'), { value: { a: 1 } });
   for (const bad of ["[1]", "1", "null", '"x"', "{oops"]) assert.ok("error" in objectOf(bad), bad);
   assert.equal(objectText({}), "");
+  // A number that a browser would change is not sent; one in a text that nobody changed is not sent either.
+  const was = JSON.parse('{"account":12345678901234567890}');
+  assert.match(objectOf('{"account":12345678901234567890}').error, /^account: /);
+  assert.equal(objectOf(objectText(was), was).value, was);
 });
 
 test("steps are parted by whether they took part, and lead to what they name", () => {

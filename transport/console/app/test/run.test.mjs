@@ -2,12 +2,19 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 import { advice, askedText, busy, childrenOf, failedStep, FAILURE_CODES, mergeSteps, newer, nextFailed, promptOf, runDuration, stepName, waits, wholeSpan } from "../src/lib/run.ts";
+import { callOf, exactly } from "../src/pages/run/again.ts";
 import { axis } from "../src/lib/waterfall.ts";
 
 const t0 = Date.parse("2026-11-26T04:00:00Z");
 const at = (ms) => new Date(t0 + ms).toISOString();
 const step = (idx, from, to, o = {}) => ({ idx, kind: "tool", name: "demo.orders.refund", status: to === null ? "running" : "succeeded", tokens_in: 0, tokens_out: 0, cost_usd: 0, started_at: at(from), finished_at: to === null ? null : at(to), ...o });
 const run = (o = {}) => ({ id: "r", status: "running", created_at: at(0), started_at: at(100), finished_at: null, error: null, ...o });
+
+test("a run is made once more with what it was asked, or not at all", () => {
+  const asked = (input) => run({ agent_id: "g", thread_id: null, input: JSON.parse(input) });
+  assert.match(callOf(exactly(asked('{"order": 9007199254740991}')), "https://a"), /"order":9007199254740991/);
+  assert.throws(() => exactly(asked('{"order": [9007199254740993]}')), (p) => p.status === -1 && !p.transient && p.detail.includes("input.order[0]"));
+});
 
 test("a step's row is named in full", () => {
   assert.equal(stepName(step(4, 0, 1200)), "Step 4, tool, demo.orders.refund, succeeded, 1.2 s");

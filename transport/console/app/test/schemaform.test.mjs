@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { complaintAt, complaints, draftOf, formOf, isFixed, valueOf, words } from "../src/lib/schemaform.ts";
+import { INEXACT } from "../src/lib/json.ts";
 
 const schema = {
   type: "object",
@@ -86,6 +87,18 @@ test("mistakes are told at their places", () => {
   d.fields.order = "ab";
   d.fields.amount = "100.5";
   assert.deepEqual(valueOf(form, d, full).invalid.slice(0, 2).map((i) => i.message), ["needs at least 3 characters", "must be at most 100"]);
+});
+
+test("a number that a browser would change is not sent, be it typed or kept", () => {
+  const d = draftOf(form, full);
+  d.fields.count = "9007199254740993";
+  assert.deepEqual(valueOf(form, d, full).invalid, [{ path: "count", message: INEXACT }]);
+  d.fields.count = "9007199254740991";
+  assert.deepEqual(valueOf(form, d, full).invalid, []);
+  d.fields.odd = '{"a": [12345678901234567890]}';
+  assert.deepEqual(valueOf(form, d, full).invalid.map((i) => i.path), ["odd.a[0]"]);
+  const kept = JSON.parse('{"order": "abc", "amount": 1, "when": "2026-01-01", "unknown": 12345678901234567890}');
+  assert.deepEqual(valueOf(form, draftOf(form, kept), kept).invalid.map((i) => i.path), ["unknown"]);
 });
 
 test("a redacted value is kept and cannot be edited", () => {

@@ -2,6 +2,7 @@
 
 import { shortId } from "./format";
 import { visible } from "./hostile";
+import { inexactText, isObject, parseJson } from "./json";
 
 export type Verdict = "allow" | "gate" | "deny";
 export type AuthKind = "none" | "bearer" | "api_key" | "oauth";
@@ -70,15 +71,15 @@ export function changesOf<T extends object>(old: T, next: Partial<T>): Partial<T
   return out;
 }
 
-/** objectOf reads a JSON object that a person typed; "" is an empty one. */
-export function objectOf(text: string): { value: Record<string, unknown> } | { error: string } {
+/** objectOf reads a JSON object that a person typed; "" is an empty one. A text that nobody changed is the object that it was made of. */
+export function objectOf(text: string, was: object = {}): { value: Record<string, unknown> } | { error: string } {
+  if (text === objectText(was)) return { value: was as Record<string, unknown> };
   if (!text.trim()) return { value: {} };
-  try {
-    const v: unknown = JSON.parse(text);
-    return typeof v === "object" && v !== null && !Array.isArray(v) ? { value: v as Record<string, unknown> } : { error: "must be a JSON object" };
-  } catch (e) {
-    return { error: "is not JSON: " + (e instanceof Error ? e.message : String(e)) };
-  }
+  const p = parseJson(text);
+  if ("error" in p) return { error: "is not JSON: " + p.error };
+  if (!isObject(p.value)) return { error: "must be a JSON object" };
+  const lost = inexactText(p.value);
+  return lost ? { error: lost } : { value: p.value };
 }
 
 /** objectText writes an object for a textbox; an empty one is "". */

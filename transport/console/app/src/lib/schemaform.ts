@@ -3,7 +3,7 @@
 // schema is edited as JSON. The service stays the judge: this module only checks what a
 // person would be annoyed to learn late.
 
-import { equal, has, isObject, parseJson, pathText, put, type Json, type Path } from "./json";
+import { equal, has, INEXACT, inexact, isObject, parseJson, pathText, put, type Json, type Path } from "./json";
 
 /** REDACTED stands for a value that the reader may not see. It is kept as it is. */
 export const REDACTED = "[redacted]";
@@ -192,12 +192,15 @@ export const isFixed = (d: Draft): d is Fixed => typeof d === "object" && !Array
 /**
  * valueOf returns the value of a draft and what is wrong with it. Optional fields that are
  * empty are left out, unless `before` has them: an empty string stays one there. Properties
- * that no field shows are kept.
+ * that no field shows are kept. A number that would come back as another one is wrong, be it
+ * typed or kept.
  */
 export function valueOf(f: Field, d: Draft, before?: Json): { value: Json; invalid: Invalid[] } {
   const invalid: Invalid[] = [];
-  const value = read(f, d, before, [], invalid);
-  return { value: value === undefined ? {} : value, invalid };
+  const value = read(f, d, before, [], invalid) ?? {};
+  const lost = inexact(value);
+  if (lost) invalid.push({ path: pathText(lost), message: INEXACT });
+  return { value, invalid };
 }
 
 function read(f: Field, d: Draft, before: Json | undefined, path: Path, invalid: Invalid[]): Json | undefined {

@@ -20,7 +20,7 @@ import { choice, href, leave, setQuery } from "../../frame/router";
 import { readAll, type All } from "../../live/all";
 import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
-import { equal, parseJson, type Json } from "../../lib/json";
+import { equal, INEXACT, inexact, parseJson, pathText, type Json } from "../../lib/json";
 import { faultsOf } from "../../lib/jsontext";
 import { complaints, draftOf, formOf, valueOf, type Draft, type Field, type Invalid } from "../../lib/schemaform";
 
@@ -272,7 +272,9 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
   const read: { value: Json | undefined; invalid: Invalid[] } = useMemo(() => {
     if (mode === "form" && form) return valueOf(form, draft ?? draftOf(form, before), before);
     const p = parseJson(text);
-    return "error" in p ? { value: undefined, invalid: [{ path: "", message: "Not JSON: " + p.error }] } : { value: p.value, invalid: [] };
+    if ("error" in p) return { value: undefined, invalid: [{ path: "", message: "Not JSON: " + p.error }] };
+    const lost = inexact(p.value);
+    return { value: p.value, invalid: lost ? [{ path: pathText(["manifest", ...lost]), message: INEXACT }] : [] };
   }, [mode, form, draft, text]);
   const touched = version === null || (read.value === undefined ? true : !equal(read.value, before));
   const unsaved = touched && (draft !== null || text !== JSON.stringify(before, null, 2));

@@ -1,7 +1,17 @@
 // A run's call, to make it once more.
 
+import { Problem } from "../../client/problem";
 import { curl } from "../../lib/curl";
+import { visible } from "../../lib/hostile";
+import { inexact, pathText, type Json } from "../../lib/json";
 import type { Run } from "../../lib/run";
+
+/** exactly returns a run as it was read, if its input can be sent again as it was. */
+export function exactly(run: Run): Run {
+  const lost = inexact(run.input as Json);
+  if (!lost) return run;
+  throw new Problem(-1, "INEXACT", "Not exact", `A browser would change the number at ${visible(pathText(["input", ...lost]))}: start the run with svc or the API.`);
+}
 
 interface MessageInput {
   text?: string;

@@ -24,7 +24,7 @@ import type { Node } from "../../lib/waterfall";
 import { readAll } from "../../live/all";
 import { onHint } from "../../live/feed";
 import { useResource } from "../../live/resource";
-import { callOf } from "./again";
+import { callOf, exactly } from "./again";
 import { Waiting } from "./approvals";
 import { Asked, LiveText, runTitle, TalkView, useStick } from "./conversation";
 import { AgentName, hasPage, RunLink, RunTime } from "./parts";
@@ -288,14 +288,14 @@ function Actions({ run, touch }: { run: Run; touch: () => void }) {
   };
   const onAgain = (): void =>
     void again.run(async (intent) => {
-      const { input } = await withInput(run.id);
+      const { input } = exactly(await withInput(run.id));
       const of = run.agent_id ? `/v1/agents/${run.agent_id}/runs` : `/v1/workflows/${run.workflow_id}/runs`;
       const made = await intent.send<{ run_id: string }>("POST", of, { input });
       await navigate(href("runs/" + made.run_id));
     });
   const onCopy = (): void =>
     void copy.run(async () => {
-      const text = callOf(await withInput(run.id), location.origin);
+      const text = callOf(exactly(await withInput(run.id)), location.origin);
       await navigator.clipboard.writeText(text);
       setCopied("Copied");
       announce("Copied");

@@ -274,7 +274,7 @@ function ConnectionForm(p: { old?: Connection; servers: Server[] | undefined; no
   const [sure, setSure] = useState(false);
   const act = useAction();
   const fields = act.problem?.fields ?? {};
-  const object = objectOf(meta);
+  const object = objectOf(meta, old?.credential_meta);
   const server = servers?.find((s) => s.id === target);
   const credential = credentialOf(server?.auth_kind);
   const refused = fields["credentials." + credential.key] ?? fields["credentials"];

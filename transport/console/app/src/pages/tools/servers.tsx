@@ -306,7 +306,7 @@ function ServerForm(p: { old?: Server; onClose: () => void; onSaved: (s: Server)
   const act = useAction();
   const problem = act.problem;
   const fields: Record<string, string> = problem?.code === "SLUG_TAKEN" ? { slug: "is taken by another server" } : (problem?.fields ?? {});
-  const object = objectOf(meta);
+  const object = objectOf(meta, old?.meta);
   const dirty = JSON.stringify(f) !== JSON.stringify(first) || meta !== objectText(old?.meta ?? {});
   const send = (e: Event): void => {
     e.preventDefault();
