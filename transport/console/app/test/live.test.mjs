@@ -5,7 +5,8 @@ globalThis.document = Object.assign(new EventTarget(), { visibilityState: "visib
 globalThis.addEventListener ??= () => undefined;
 const { emit } = await import("../src/live/feed.ts");
 const { EVERY, Resource } = await import("../src/live/resource.ts");
-const { LiveList } = await import("../src/live/list.ts");
+const { LiveList, REST } = await import("../src/live/list.ts");
+const { Problem } = await import("../src/client/problem.ts");
 const { Names } = await import("../src/live/names.ts");
 const { Follow } = await import("../src/pages/skills/session.ts");
 
@@ -173,6 +174,98 @@ test("the next page is read while the first is read again, and not into a list t
   open[3].resolve({ items: [{ id: "c" }], next_cursor: null });
   await settle();
   assert.deepEqual([l.items.value.map((i) => i.id), l.next.value], [["z"], "z"]);
+  l.close();
+});
+
+test("everything that is shown is read again, however much it is: by pages, then one by one", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  const later = async (ms) => {
+    t.mock.timers.tick(ms);
+    for (let n = 0; n < 20; n++) {
+      await settle();
+      t.mock.timers.tick(1);
+    }
+  };
+  const make = (more) => {
+    const w = { all: Array.from({ length: 350 }, (_, i) => ({ id: "i" + i, status: "old" })), pages: 0, asked: [], failing: "" };
+    const read = async (cursor) => {
+      w.pages++;
+      const at = cursor ? w.all.findIndex((i) => i.id === cursor) + 1 : 0;
+      return { items: w.all.slice(at, at + 100), next_cursor: at + 100 < w.all.length ? w.all[at + 99].id : null };
+    };
+    const one = async (id) => {
+      w.asked.push(id);
+      if (id === w.failing) throw new Problem(503, "UNAVAILABLE", "", "", "", 3000);
+      return { id, status: "gone elsewhere" };
+    };
+    w.list = new LiveList({ read, concerns: (h) => h.data.id ?? true, ...(more === "one" ? { one } : more) });
+    return w;
+  };
+  const change = (w) => (w.all = w.all.map((i) => ({ ...i, status: "new" })));
+  const states = (w) => w.list.items.value.map((i) => i.status).join();
+  for (const more of ["one", {}]) {
+    const w = make(more);
+    await later(0);
+    await w.list.more();
+    await w.list.more();
+    change(w);
+    w.pages = 0;
+    emit({ event: "fresh", data: {} });
+    await later(EVERY);
+    assert.equal(states(w), Array(300).fill("new").join());
+    assert.deepEqual([w.pages, w.asked], [3, []]);
+    w.list.close();
+  }
+  // Entries that never change are not read again.
+  const log = make({ final: true });
+  await later(0);
+  await log.list.more();
+  log.pages = 0;
+  emit({ event: "fresh", data: {} });
+  await later(EVERY);
+  assert.equal(log.pages, 1);
+  log.list.close();
+  // Sixty that left the list: in rounds, and the one that could not be read comes again in its time.
+  const w = make("one");
+  await later(0);
+  w.all = w.all.slice(50, 90);
+  w.failing = "i3";
+  emit({ event: "fresh", data: {} });
+  await later(EVERY);
+  assert.equal(w.asked.length, 20);
+  await later(REST);
+  assert.equal(w.asked.length, 20); // as long as the service asked for
+  w.failing = "";
+  await later(3000 - REST);
+  assert.deepEqual([w.asked.length, w.asked[20]], [40, "i3"]);
+  await later(REST);
+  await later(REST);
+  await later(10 * REST);
+  assert.equal(w.asked.length, 61);
+  assert.equal(new Set(w.asked).size, 60);
+  assert.equal(states(w).split(",").filter((s) => s === "old").length, 40); // those of the page did not change
+  w.list.close();
+});
+
+test("a page that was asked for before another one does not undo it", async () => {
+  const open = [];
+  const l = new LiveList({ read: (cursor) => new Promise((resolve) => open.push({ cursor, resolve })), concerns: (h) => h.data.id });
+  const answer = async (i, items, next) => {
+    open[i].resolve({ items, next_cursor: next });
+    await settle();
+  };
+  await answer(0, [{ id: "a", n: 0 }], "a");
+  void l.more();
+  await answer(1, [{ id: "b", n: 0 }], null);
+  for (const n of [2, 4]) {
+    emit({ event: "x", data: { id: "b" } });
+    void l.reload();
+    await answer(n === 2 ? 2 : 4, [{ id: "a", n }], "a");
+  }
+  assert.deepEqual(open.map((o) => o.cursor), [null, "a", null, "a", null, "a"]);
+  await answer(5, [{ id: "b", n: 4 }], null);
+  await answer(3, [{ id: "b", n: 2 }], null);
+  assert.deepEqual(l.items.value, [{ id: "a", n: 4 }, { id: "b", n: 4 }]);
   l.close();
 });
 

@@ -15,12 +15,15 @@ export interface ListOptions<T extends { id: string }> {
   one?(id: string, signal: AbortSignal): Promise<T | null>;
   /** concerns says which item a hint is about: its id, true for the whole list, false for nothing of it. */
   concerns?(h: Hint): string | boolean;
+  /** Whether items never change, such as entries of a log: what is shown of them is not read again. */
+  final?: boolean;
   /** fresh puts new items in front by default; false: where the order of the service has them, after a click. */
   order?: (a: T, b: T) => number;
 }
 
-/** Items that fell out of the list are read again one by one, at most so many at a time. */
+/** Changed items that no page holds are read again one by one, so many in a round, and so far apart are the rounds. */
 const SINGLY = 20;
+export const REST = 1_500;
 
 export class LiveList<T extends { id: string }> {
   /** undefined: not read yet. */
@@ -36,8 +39,9 @@ export class LiveList<T extends { id: string }> {
   #life = new AbortController();
   #begun = 0;
   #shown = 0;
-  #floors = new Map<string, number>(); // by item: reads up to this one are older than a fact
+  #floors = new Map<string, number>(); // by item: reads up to this one are older than what is shown
   #timer = 0;
+  #rest = 0; // the timer of the next round
   #last = 0;
   #stale = false;
   #changed = new Set<string>();
@@ -52,7 +56,7 @@ export class LiveList<T extends { id: string }> {
       const about = h.event === "fresh" ? true : (o.concerns?.(h) ?? false);
       if (about === false) return;
       if (typeof about === "string") this.#changed.add(about);
-      else for (const i of this.items.peek() ?? []) this.#changed.add(i.id);
+      else if (!o.final) for (const i of this.items.peek() ?? []) this.#changed.add(i.id);
       this.touch();
     });
     const seen = (): void => {
@@ -160,7 +164,7 @@ export class LiveList<T extends { id: string }> {
       if (this.#life.signal.aborted || n < this.#shown) return;
       this.#shown = n;
       this.#merge(page, n);
-      await this.#singly(changed, new Set(page.items.map((i) => i.id)), n);
+      await this.#behind(changed, page, n);
       this.error.value = null;
     } catch (e) {
       if (this.#life.signal.aborted) return;
@@ -178,6 +182,13 @@ export class LiveList<T extends { id: string }> {
   /** newer is whether an answer of read n may show an item. */
   #newer = (id: string, n: number): boolean => n > (this.#floors.get(id) ?? 0);
 
+  /** put shows what read n says of items that are shown. */
+  #put(items: readonly T[], n: number): void {
+    const got = new Map(items.filter((i) => this.#newer(i.id, n)).map((i) => [i.id, i]));
+    this.items.value = this.items.peek()?.map((i) => got.get(i.id) ?? i);
+    for (const id of got.keys()) this.#floors.set(id, n - 1); // an older read that is answered later shows nothing
+  }
+
   #merge(page: Page<T>, n: number): void {
     const old = this.items.peek();
     this.#gap = null;
@@ -190,10 +201,9 @@ export class LiveList<T extends { id: string }> {
       });
       return;
     }
-    const got = new Map(page.items.map((i) => [i.id, i]));
     const have = new Set(old.map((i) => i.id));
     batch(() => {
-      this.items.value = old.map((i) => (got.has(i.id) && this.#newer(i.id, n) ? got.get(i.id)! : i));
+      this.#put(page.items, n);
       // Where all of the list was read, what is new is new; otherwise items behind the end are no news.
       const end = page.items.findIndex((i) => i.id === old[old.length - 1]!.id);
       this.waiting.value = page.items.filter((i, at) => !have.has(i.id) && this.#newer(i.id, n) && (end < 0 || at < end || !page.next_cursor));
@@ -202,23 +212,52 @@ export class LiveList<T extends { id: string }> {
     });
   }
 
-  /** singly reads changed items again that are shown but not on the first page. */
-  async #singly(changed: Set<string>, read: Set<string>, n: number): Promise<void> {
-    if (!this.#o.one) return;
+  /**
+   * behind reads changed items again that are shown but not on the first page: the pages behind it
+   * where they are many or cannot be read alone, the others one by one. What is left, and what
+   * could not be read, comes in the next round.
+   */
+  async #behind(changed: Set<string>, first: Page<T>, n: number): Promise<void> {
+    const { read, one } = this.#o;
     const shown = this.items.peek() ?? [];
-    const lost = shown.filter((i) => changed.has(i.id) && !read.has(i.id)).slice(0, SINGLY);
+    const left = new Set(shown.filter((i) => changed.has(i.id)).map((i) => i.id));
+    for (const i of first.items) left.delete(i.id);
+    let cursor = first.next_cursor ?? null;
+    for (let met = first.items.length; cursor && met < shown.length + first.items.length && left.size > (one ? SINGLY : 0); ) {
+      const page = await read(cursor, this.#life.signal);
+      if (this.#life.signal.aborted) return;
+      this.#put(page.items, n);
+      for (const i of page.items) left.delete(i.id);
+      cursor = page.next_cursor ?? null;
+      met += page.items.length || shown.length;
+    }
+    if (!one) return;
+    let pause = REST;
     await Promise.all(
-      lost.map(async ({ id }) => {
-        const now = await this.#o.one!(id, this.#life.signal).catch(() => undefined);
-        if (now === undefined || this.#life.signal.aborted || !this.#newer(id, n)) return;
-        this.items.value = this.items.peek()?.flatMap((i) => (i.id !== id ? [i] : now ? [now] : []));
+      [...left].slice(0, SINGLY).map(async (id) => {
+        try {
+          const now = await one(id, this.#life.signal);
+          if (this.#life.signal.aborted) return;
+          if (now) this.#put([now], n);
+          else if (this.#newer(id, n)) this.items.value = this.items.peek()?.filter((i) => i.id !== id);
+        } catch (e) {
+          const p = asProblem(e);
+          pause = Math.max(pause, p.retryAfter);
+          if (p.transient || p.status === 401 || p.status >= 500) return; // it stays among those that are left
+        }
+        left.delete(id);
       }),
     );
+    if (left.size === 0 || this.#life.signal.aborted) return;
+    for (const id of left) this.#changed.add(id);
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => this.touch(), pause) as unknown as number;
   }
 
   close(): void {
     this.#life.abort();
     clearTimeout(this.#timer);
+    clearTimeout(this.#rest);
     this.#off();
   }
 }

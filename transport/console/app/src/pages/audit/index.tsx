@@ -47,6 +47,7 @@ export default function Audit() {
   const list = useList<Entry>(key, {
     read: (cursor, s) => get<Page<Entry>>("/v1/audit", { limit: 100, cursor, ...q }, s),
     concerns: (h) => h.event === "resource.changed",
+    final: true,
   });
   const apply = (e: Event): void => {
     e.preventDefault();

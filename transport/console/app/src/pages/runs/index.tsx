@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Select } from "../../controls/form";
 import { Listing, type Column } from "../../controls/list";
@@ -82,13 +83,7 @@ function RunList() {
   const list = useList<Run>(key, {
     read: (cursor, signal) => get<Page<Run>>("/v1/runs", { ...queryOf(f), limit: 100, cursor }, signal),
     one: (id, signal) =>
-      get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, signal).then(
-        (r) => r.run,
-        (e: { status?: number }) => {
-          if (e.status === 404) return null;
-          throw e;
-        },
-      ),
+      get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, signal).then((r) => r.run, unlessGone),
     concerns: (h) => {
       if (h.event !== "run.changed") return false;
       const d = h.data;

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
@@ -148,6 +149,7 @@ function ThreadMessages({ id }: { id: string }) {
 function ThreadRuns({ id }: { id: string }) {
   const list = useList<Run>(id, {
     read: (cursor, signal) => get<Page<Run>>("/v1/runs", { thread_id: id, view: "summary", limit: 100, cursor }, signal),
+    one: (run, signal) => get<{ run: Run }>("/v1/runs/" + run, { view: "summary" }, signal).then((r) => r.run, unlessGone),
     concerns: (h) => (h.event === "run.changed" && h.data["thread_id"] === id ? String(h.data["id"]) : false),
   });
   return (

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { now } from "../../controls/clock";
@@ -286,7 +287,7 @@ function FireWith({ t, act, onFire, onClose }: { t: TriggerView; act: ReturnType
 function Runs({ t }: { t: TriggerView }) {
   const list: LiveList<Run> = useList<Run>(t.id, {
     read: (cursor, s) => get<Page<Run>>("/v1/runs", { view: "summary", trigger_id: t.id, limit: 100, cursor }, s),
-    one: (id, s) => get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, s).then((x) => x.run),
+    one: (id, s) => get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, s).then((x) => x.run, unlessGone),
     // A run that is shown may be of a former target.
     concerns: (h) => h.event === "run.changed" && (isOf(t, h.data) || !!list.items.peek()?.some((r) => r.id === h.data["id"])) && String(h.data["id"]),
   });

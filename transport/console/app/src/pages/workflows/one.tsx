@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking, type Act } from "../../controls/action";
@@ -420,7 +421,7 @@ function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun |
 function Runs({ w }: { w: WorkflowView }) {
   const list = useList<Run>(w.id + " runs", {
     read: (cursor, s) => get<Page<Run>>("/v1/runs", { view: "summary", workflow_id: w.id, limit: 100, cursor }, s),
-    one: (id, s) => get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, s).then((x) => x.run),
+    one: (id, s) => get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, s).then((x) => x.run, unlessGone),
     concerns: (h) => h.event === "run.changed" && h.data["workflow_id"] === w.id && String(h.data["id"]),
   });
   return (
