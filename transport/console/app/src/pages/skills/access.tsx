@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { can } from "../../client/session";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select } from "../../controls/form";
 import { Empty, ErrorState, Loading } from "../../controls/states";
@@ -17,8 +17,8 @@ const OPS = { run: "run", dry_run: "dry run", "*": "run and dry run" } as const;
 
 export function Access({ skill: k, grants, again }: { skill: Skill; grants: Grant[]; again: () => void }) {
   const [making, setMaking] = useState(false);
-  const [revoking, setRevoking] = useState<Grant | null>(null);
   const act = useAction();
+  const [revoking, setRevoking] = useAsking<Grant | null>(act, null);
   const admin = can("admin");
   useEffect(() => agents.read(), []);
   const nameOf = (g: Grant): string => {

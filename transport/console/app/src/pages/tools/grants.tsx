@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -35,8 +35,8 @@ const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h
 export function Grants({ agents, servers, made, create }: Around & { made: Grant | null; create: ComponentChildren }) {
   const open = idParam.read(query.value.getAll("open"));
   const nodes = useAll<OrgNode>("/v1/org-nodes", "org_node");
-  const [revoking, setRevoking] = useState<Grant | null>(null);
   const act = useAction();
+  const [revoking, setRevoking] = useAsking<Grant | null>(act, null);
   const list = useList<Grant>("tool-grants", {
     read: (cursor, s) => get<Page<Grant>>("/v1/tool-grants", { limit: 100, cursor }, s),
     one: (id, s) => get<Grant>("/v1/tool-grants/" + id, undefined, s).catch(unlessGone),
@@ -94,10 +94,7 @@ export function Grants({ agents, servers, made, create }: Around & { made: Grant
           title={`Revoke the grant of ${visible(revoking.tool_pattern)}?`}
           action="Revoke"
           busy={act.busy}
-          onClose={() => {
-            act.clear();
-            setRevoking(null);
-          }}
+          onClose={() => setRevoking(null)}
           onConfirm={() => revoke(revoking)}
         >
           <p>{revoking.effect === "allow" ? `For ${visible(whose(revoking))} it no longer allows anything: the next call is refused, unless another grant allows it.` : `For ${visible(whose(revoking))} it no longer denies anything: other grants decide from the next call on.`}</p>
