@@ -364,6 +364,7 @@ func TestHostileTextsOfRuns(t *testing.T) {
 func TestThePlayground(t *testing.T) {
 	t.Parallel()
 	agent, _ := shared.policed(t, policy("low"))
+	other, name := shared.policed(t)
 	v := visit(t, shared, look{})
 	p := v.signedIn(shared.person(t, "admin"), "/console/playground?agent="+agent)
 	p.heading("Playground")
@@ -396,6 +397,34 @@ func TestThePlayground(t *testing.T) {
 	must(t, expect.Locator(log).Not().ToContainText("Good morning."))
 	p.back()
 	must(t, expect.Locator(log).ToContainText("Good morning."))
+	// What is typed stays when another agent is chosen, and leaving asks.
+	must(t, message.Fill("Do not lose this."))
+	pick(t, field(p.Locator("main"), "Agent"), name)
+	hasURL(t, p, "agent="+other)
+	must(t, expect.Locator(message).ToHaveValue("Do not lose this."))
+	home := p.byRole("navigation", "Main").GetByRole("link", named0("Home"))
+	click(t, home)
+	click(t, within(p.alertdialog("Leave without saving?"), "button", "Cancel"))
+	must(t, expect.Locator(message).ToHaveValue("Do not lose this."))
+	// An answer that comes late leads nobody back.
+	held := make(chan struct{})
+	must(t, p.Route("**/messages", func(r playwright.Route) {
+		go func() {
+			<-held
+			_ = r.Continue()
+		}()
+	}))
+	click(t, p.button("Send"))
+	click(t, home)
+	click(t, within(p.alertdialog("Leave without saving?"), "button", "Leave"))
+	p.heading("Home")
+	_, err := p.ExpectResponse(regexp.MustCompile("/messages$"), func() error { close(held); return nil })
+	must(t, err)
+	_, err = p.Evaluate("() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))")
+	must(t, err)
+	if strings.Contains(p.URL(), "agent=") {
+		t.Errorf("led to %s", p.URL())
+	}
 }
 
 // Section 8: axe finds nothing serious on these pages, in light, dark and at 360 px.

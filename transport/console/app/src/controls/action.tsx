@@ -1,6 +1,6 @@
 // A change that a person asks for: sent once, repeated with the same key, its failure shown.
 
-import { useEffect, useMemo, useReducer, useState } from "preact/hooks";
+import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import type { Problem } from "../client/problem";
 import { Doing, type Work } from "./doing";
 import { Reference } from "./states";
@@ -29,6 +29,18 @@ export function useAction(): Act {
     clear: () => doing.clear(),
     abandon: () => doing.abandon(),
   };
+}
+
+/** useHere returns whether the component is still shown: a late answer leads nobody away from where they went. */
+export function useHere(): () => boolean {
+  const here = useRef(true);
+  useEffect(
+    () => () => {
+      here.current = false;
+    },
+    [],
+  );
+  return () => here.current;
 }
 
 /**

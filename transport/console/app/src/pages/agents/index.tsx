@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -63,6 +63,7 @@ function List() {
 function New({ onClose }: { onClose: () => void }) {
   const [f, setF] = useState({ name: "", description: "", provider: "simulated", model: "sim-1", instructions: "" });
   const act = useAction();
+  const here = useHere();
   const fields = act.problem?.fields ?? {};
   const set = (k: keyof typeof f) => (v: string) => setF({ ...f, [k]: v });
   const send = (e: Event): void => {
@@ -73,6 +74,7 @@ function New({ onClose }: { onClose: () => void }) {
         ...(f.description.trim() ? { description: f.description.trim() } : {}),
         manifest: { model: { provider: f.provider.trim(), name: f.model.trim() }, ...(f.instructions.trim() ? { instructions: f.instructions } : {}) },
       });
+      if (!here()) return; // it was closed meanwhile
       onClose();
       leave(href("agents/" + made.agent.id));
     });

@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { schemaOf } from "../../client/schema";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking, type Act } from "../../controls/action";
+import { Failed, useAction, useAsking, useHere, type Act } from "../../controls/action";
 import { Code } from "../../controls/code";
 import { Confirm } from "../../controls/dialog";
 import { SchemaForm, type JsonPart } from "../../controls/schemaform";
@@ -269,6 +269,7 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
   const [draft, setDraft] = useState<Draft | null>(keeping.kept?.draft ?? null);
   const [text, setText] = useState(() => keeping.kept?.text ?? JSON.stringify(before, null, 2));
   const act = useAction();
+  const here = useHere();
   const read: { value: Json | undefined; invalid: Invalid[] } = useMemo(() => {
     if (mode === "form" && form) return valueOf(form, draft ?? draftOf(form, before), before);
     const p = parseJson(text);
@@ -305,7 +306,7 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
       keeping.warn(r.warnings ?? []);
       announce(`Version ${r.version.version} is saved`);
       changed(r.version.version);
-      setQuery({ version: String(r.version.version), compare: null }, false);
+      if (here()) setQuery({ version: String(r.version.version), compare: null }, false);
     });
   };
   const admin = can("admin");

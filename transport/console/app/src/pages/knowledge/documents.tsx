@@ -5,7 +5,7 @@ import { get, randomKey } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Select } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -195,6 +195,7 @@ function OneDocument({ base, id, onGone }: { base: Base; id: string; onGone: () 
   const r = useResource<Doc>(id, (s) => get<Doc>(path, undefined, s), (h) => h.event === "resource.changed" && h.data.id === id);
   const [deleting, setDeleting] = useState(false);
   const act = useAction();
+  const here = useHere();
   const admin = can("admin");
   const d = r.data.value;
   const error = r.error.value;
@@ -206,7 +207,7 @@ function OneDocument({ base, id, onGone }: { base: Base; id: string; onGone: () 
       setDeleting(false);
       onGone();
       announce("The document is deleted");
-      setQuery({ document: null });
+      if (here()) setQuery({ document: null });
     });
   };
   const gone = error && error.status === 404;

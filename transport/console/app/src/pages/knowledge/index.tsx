@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -65,6 +65,7 @@ function New({ onClose }: { onClose: () => void }) {
   const [description, setDescription] = useState("");
   const [embedding, setEmbedding] = useState<EmbeddingDraft>({ on: false, provider: "", model: "" });
   const act = useAction();
+  const here = useHere();
   const fields = act.problem?.fields ?? {};
   const send = (e: Event): void => {
     e.preventDefault();
@@ -74,6 +75,7 @@ function New({ onClose }: { onClose: () => void }) {
         ...(description.trim() ? { description: description.trim() } : {}),
         ...(embedding.on ? { embedding: { provider: embedding.provider.trim(), model: embedding.model.trim() } } : {}),
       });
+      if (!here()) return; // it was closed meanwhile
       onClose();
       leave(href("knowledge/" + made.id));
     });

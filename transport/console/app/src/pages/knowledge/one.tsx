@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { can } from "../../client/session";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -74,13 +74,14 @@ function Loaded({ b, changed }: { b: Base; changed: (b: Base) => void }) {
   const tab = choice<TabName>("tab", ["documents", "sources", "search", "settings"], "documents");
   const [deleting, setDeleting] = useState(false);
   const act = useAction();
+  const here = useHere();
   const admin = can("admin");
   const name = visible(b.name);
   const remove = (): void => {
     void act.run(async (i) => {
       await i.send("DELETE", "/v1/knowledge-bases/" + b.id);
       setDeleting(false);
-      leave(href("knowledge"));
+      if (here()) leave(href("knowledge"));
     });
   };
   return (

@@ -3,7 +3,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, Intent } from "../../client/api";
 import type { Approval, Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
+import { useDirty } from "../../controls/dirty";
 import { Check, Select } from "../../controls/form";
 import { narrow } from "../../controls/media";
 import { Empty, ErrorState, Loading } from "../../controls/states";
@@ -30,6 +31,10 @@ const EVENTS = 300;
 export default function Playground(_: PageProps) {
   const q = readQuery(QUERY, place.value.query);
   useEffect(() => agents.read(), []);
+  // What is typed for one agent can be sent to another.
+  const [draft, setDraft] = useState("");
+  const [options, setOptions] = useState(NO_OPTIONS);
+  useDirty(draft.trim() !== "", "playground");
   const all = agents.all.value;
   const published = (all ?? []).filter((a) => a.published_version !== null);
   // A link to a thread alone names its agent by it.
@@ -74,7 +79,7 @@ export default function Playground(_: PageProps) {
           </a>
         )}
       </div>
-      <Talking key={agent} agent={agent} thread={q.thread} />
+      <Talking key={agent} agent={agent} thread={q.thread} draft={draft} setDraft={setDraft} options={options} setOptions={setOptions} />
     </div>
   );
 }
@@ -101,13 +106,21 @@ interface Sending {
   run: string | null;
 }
 
-function Talking({ agent, thread }: { agent: string; thread: string }) {
-  const [draft, setDraft] = useState("");
-  const [options, setOptions] = useState(NO_OPTIONS);
+interface TalkingProps {
+  agent: string;
+  thread: string;
+  draft: string;
+  setDraft: (to: string | ((was: string) => string)) => void;
+  options: Options;
+  setOptions: (o: Options) => void;
+}
+
+function Talking({ agent, thread, draft, setDraft, options, setOptions }: TalkingProps) {
   const [sent, setSent] = useState<Sending[]>([]);
   const [events, setEvents] = useState<StreamEvent[]>([]);
   const send = useAction();
   const stop = useAction();
+  const here = useHere();
   const box = useRef<HTMLTextAreaElement>(null);
   const streams = useRef(new Map<string, RunStream>());
   // A thread that was made for a message which was not accepted yet: the next try uses it.
@@ -175,9 +188,10 @@ function Talking({ agent, thread }: { agent: string; thread: string }) {
       const to = thread || made.current || (await begin.current.send<{ id: string }>("POST", "/v1/threads", { agent_id: agent, title: brief(text.trim(), 80) })).id;
       made.current = to;
       const said = await intent.send<{ run_id: string }>("POST", `/v1/threads/${to}/messages`, { content: text, ...bodyOf(options) });
-      setSent((all) => [...all, { text, run: said.run_id }]);
-      setDraft("");
       made.current = "";
+      setDraft((now) => (now === text ? "" : now));
+      if (!here() || before.current !== thread) return; // to another agent or thread, or away
+      setSent((all) => [...all, { text, run: said.run_id }]);
       if (!thread) setQuery({ agent, thread: to });
       else {
         messages.touch();

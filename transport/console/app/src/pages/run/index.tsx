@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Approval } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { narrow } from "../../controls/media";
 import { ErrorState, Loading } from "../../controls/states";
@@ -278,6 +278,7 @@ function Actions({ run, touch }: { run: Run; touch: () => void }) {
   const [copied, setCopied] = useState("");
   const cancel = useAction();
   const again = useAction();
+  const here = useHere();
   const copy = useAction();
   const onCancel = (): void => {
     setAsking(false);
@@ -291,7 +292,7 @@ function Actions({ run, touch }: { run: Run; touch: () => void }) {
       const { input } = exactly(await withInput(run.id));
       const of = run.agent_id ? `/v1/agents/${run.agent_id}/runs` : `/v1/workflows/${run.workflow_id}/runs`;
       const made = await intent.send<{ run_id: string }>("POST", of, { input });
-      await navigate(href("runs/" + made.run_id));
+      if (here()) await navigate(href("runs/" + made.run_id));
     });
   const onCopy = (): void =>
     void copy.run(async () => {

@@ -1,7 +1,7 @@
 // Begins a recording.
 
 import { useState } from "preact/hooks";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { FormActions, TextField } from "../../controls/form";
 import { href, leave } from "../../frame/router";
@@ -11,6 +11,7 @@ import { visible } from "../../lib/hostile";
 export function StartRecorder({ title, url = "", of = "", onClose }: { title: string; url?: string; of?: string; onClose: () => void }) {
   const [address, setAddress] = useState(url);
   const act = useAction();
+  const here = useHere();
   const fields = act.problem?.fields ?? {};
   // BROWSER_SKILL_INVALID names the field in its detail.
   const about = act.problem?.code === "BROWSER_SKILL_INVALID" ? /^start_url: (.+)$/s.exec(act.problem.detail)?.[1] : undefined;
@@ -18,6 +19,11 @@ export function StartRecorder({ title, url = "", of = "", onClose }: { title: st
     e.preventDefault();
     void act.run(async (i) => {
       const made = await i.send<{ id: string }>("POST", "/v1/browser-skills/recorder-sessions", { start_url: address.trim() });
+      if (!here()) {
+        // It was closed meanwhile: nobody could find the session again.
+        await i.send("DELETE", "/v1/browser-skills/recorder-sessions/" + made.id);
+        return;
+      }
       onClose();
       leave(href("skills", { record: made.id, of }));
     });

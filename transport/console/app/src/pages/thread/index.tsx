@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Listing, type Column } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
@@ -105,11 +105,12 @@ function ThreadFacts({ t }: { t: Thread }) {
 function ThreadActions({ thread }: { thread: Thread }) {
   const [asking, setAsking] = useState(false);
   const act = useAction();
+  const here = useHere();
   const remove = (): void => {
     setAsking(false);
     void act.run(async (intent) => {
       await intent.send("DELETE", `/v1/threads/${thread.id}`);
-      await navigate(href("runs"), true);
+      if (here()) await navigate(href("runs"), true);
     });
   };
   return (

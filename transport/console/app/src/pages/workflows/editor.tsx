@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { can } from "../../client/session";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Code, type CodeRef } from "../../controls/code";
 import { Copy } from "../../controls/text";
 import { announce } from "../../frame/announce";
@@ -44,6 +44,7 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
   const [later, setLater] = useState(text);
   const box = useRef<CodeRef>(null);
   const act = useAction();
+  const here = useHere();
   const [sent, setSent] = useState<string | null>(null);
   useEffect(() => {
     const t = setTimeout(() => setLater(text), PAUSE);
@@ -77,7 +78,7 @@ export function Editor({ w, version, agentName, draft, onDraft, changed, warn }:
       announce(`Version ${r.version.version} is saved`);
       warn(r.warnings ?? []);
       changed(r.version.version);
-      setQuery({ version: String(r.version.version), compare: null, run: null, tab: "definition" }, false);
+      if (here()) setQuery({ version: String(r.version.version), compare: null, run: null, tab: "definition" }, false);
     });
   };
   const faults = useMemo(() => faultsOf(text, problems, "definition"), [text, problems]);

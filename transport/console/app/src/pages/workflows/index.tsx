@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -75,6 +75,7 @@ function New({ onClose }: { onClose: () => void }) {
   const [agent, setAgent] = useState("");
   useEffect(() => agents.read(), []);
   const act = useAction();
+  const here = useHere();
   const fields = act.problem?.fields ?? {};
   const known = agents.all.value ?? [];
   const chosen = agent || known.find((a) => a.published_version !== null)?.id || "";
@@ -83,6 +84,7 @@ function New({ onClose }: { onClose: () => void }) {
     e.preventDefault();
     void act.run(async (i) => {
       const made = await i.send<{ workflow: WorkflowView }>("POST", "/v1/workflows", { name: name.trim(), ...(definition ? { definition } : {}) });
+      if (!here()) return; // it was closed meanwhile
       onClose();
       leave(href("workflows/" + made.workflow.id, { tab: definition ? null : "definition" }));
     });

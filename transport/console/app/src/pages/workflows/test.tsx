@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { FormActions, TextField } from "../../controls/form";
 import { Loading } from "../../controls/states";
@@ -55,6 +55,7 @@ function Form({ w, latest, pinned, definition, onDirty, onClose }: FormProps) {
   const [values, setValues] = useState(first.values);
   const [wrong, setWrong] = useState<Record<string, string>>({});
   const act = useAction();
+  const here = useHere();
   const fields = { ...(act.problem?.fields ?? {}), ...wrong };
   const dirty = input !== first.input || values !== first.values;
   useEffect(() => onDirty(dirty), [dirty]);
@@ -77,6 +78,7 @@ function Form({ w, latest, pinned, definition, onDirty, onClose }: FormProps) {
     void act.run(async (i) => {
       const made = await i.send<{ run_id: string }>("POST", `/v1/workflows/${w.id}/test-run`, { input: read.value, ...(over.value === null ? {} : { variables: over.value }) });
       last.set(w.id, input);
+      if (!here()) return; // it was closed meanwhile
       onClose();
       announce(`Run ${shortId(made.run_id)} started`);
       setQuery({ run: made.run_id, tab: null, version: latest === pinned ? null : String(latest), compare: null, node: null }, false);
