@@ -92,6 +92,7 @@ test("prices come back from their rows; what is wrong is told", () => {
   const p = { large: { input_per_mtok: 2.5, output_per_mtok: 10 }, __proto__x: { input_per_mtok: 0, output_per_mtok: 0 } };
   assert.deepEqual({ ...pricesOf(priceRows(p)).value }, p);
   assert.deepEqual({ ...pricesOf([{ model: " a ", input: "1,5", output: "0" }, { model: "", input: "", output: " " }]).value }, { a: { input_per_mtok: 1.5, output_per_mtok: 0 } });
+  assert.match(pricesOf([{ model: "a", input: "1,000", output: "0" }]).error, /must be numbers/);
   for (const bad of [[{ model: "", input: "1", output: "1" }], [{ model: "a", input: "", output: "1" }], [{ model: "a", input: "-1", output: "1" }], [{ model: "a", input: "1e999", output: "1" }], [{ model: "a", input: "1", output: "1" }, { model: "a", input: "1", output: "1" }]])
     assert.ok(pricesOf(bad).error, JSON.stringify(bad));
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { absoluteTime, bytesText, costText, countText, durationText, exactTime, others, plural, relativeTime, shortId, statusText, timeText } from "../src/lib/format.ts";
+import { absoluteTime, bytesText, costText, countText, durationText, exactTime, numberOf, others, plural, relativeTime, shortId, statusText, timeText } from "../src/lib/format.ts";
 
 test("durations", () => {
   for (const [ms, want] of [
@@ -14,6 +14,10 @@ test("amounts", () => {
   assert.equal(countText(0), "0");
   assert.equal(countText(1234567), "1,234,567");
   assert.deepEqual([0, 512, 1024, 1536, 65536, 1048064, 1048576, 20971520].map(bytesText), ["0 B", "512 B", "1 KiB", "1.5 KiB", "64 KiB", "1 MiB", "1 MiB", "20 MiB"]);
+});
+
+test("a number that a person types is never another one", () => {
+  for (const [text, want] of [["1,5", 1.5], [" -2,25 ", -2.25], ["0,125", 0.125], ["1000", 1000], ["1.5", 1.5], ["1,000", NaN], ["-12,500", NaN], ["1,000,000", NaN], ["", NaN], [" ", NaN], ["x", NaN]]) assert.equal(numberOf(text), want, text);
 });
 
 test("a short id is its last 8 hex digits", () => {

@@ -85,6 +85,8 @@ test("mistakes are told at their places", () => {
   assert.equal(invalid[0].message, "is required");
   assert.match(invalid[6].message, /^is not JSON/);
   d.fields.order = "ab";
+  d.fields.amount = "1,000";
+  assert.equal(valueOf(form, d, full).invalid[1].message, "must be a number");
   d.fields.amount = "100.5";
   assert.deepEqual(valueOf(form, d, full).invalid.slice(0, 2).map((i) => i.message), ["needs at least 3 characters", "must be at most 100"]);
 });

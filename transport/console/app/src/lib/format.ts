@@ -73,6 +73,14 @@ export function costText(usd: number): string {
 /** countText writes a whole number with separators: `12,345`. */
 export const countText = (n: number): string => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ",");
 
+/** numberOf reads a number that a person typed, NaN for none. A comma may stand for the point, but not where it may part thousands: `1,5` but not `1,500`. */
+export function numberOf(text: string): number {
+  const t = text.trim();
+  const m = /^(-?)(\d+),(\d+)$/.exec(t);
+  if (m && m[3]!.length === 3 && m[2] !== "0") return NaN;
+  return t === "" ? NaN : Number(m ? `${m[1]}${m[2]}.${m[3]}` : t);
+}
+
 /** bytesText writes a size: `512 B`, `64 KiB`, `1.5 MiB`. */
 export function bytesText(n: number): string {
   if (n < 1024) return `${n} B`;

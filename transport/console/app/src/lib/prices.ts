@@ -1,5 +1,7 @@
 // Prices of models as a form has them: rows of texts.
 
+import { numberOf } from "./format";
+
 export type Prices = Record<string, { input_per_mtok: number; output_per_mtok: number }>;
 
 export interface PriceRow {
@@ -10,20 +12,14 @@ export interface PriceRow {
 
 export const priceRows = (p: Prices): PriceRow[] => Object.keys(p).sort().map((model) => ({ model, input: String(p[model]!.input_per_mtok), output: String(p[model]!.output_per_mtok) }));
 
-/** A comma may stand for the point. */
-const amount = (text: string): number => {
-  const t = text.trim().replace(/^(\d+),(\d+)$/, "$1.$2");
-  return t === "" ? NaN : Number(t);
-};
-
 /** pricesOf reads the rows; rows without any text are left out. */
 export function pricesOf(rows: readonly PriceRow[]): { value: Prices; error?: string } {
   const value: Prices = Object.create(null) as Prices;
   for (const [i, r] of rows.entries()) {
     const model = r.model.trim();
     if (!model && !r.input.trim() && !r.output.trim()) continue;
-    const input = amount(r.input);
-    const output = amount(r.output);
+    const input = numberOf(r.input);
+    const output = numberOf(r.output);
     if (!model) return { value, error: `Price ${i + 1} names no model.` };
     if (model in value) return { value, error: `${model} has two prices.` };
     if (!(input >= 0) || !(output >= 0) || !Number.isFinite(input) || !Number.isFinite(output)) return { value, error: `The prices of ${model} must be numbers from 0.` };

@@ -3,6 +3,7 @@
 // schema is edited as JSON. The service stays the judge: this module only checks what a
 // person would be annoyed to learn late.
 
+import { numberOf } from "./format";
 import { equal, has, INEXACT, inexact, isObject, parseJson, pathText, put, type Json, type Path } from "./json";
 
 /** REDACTED stands for a value that the reader may not see. It is kept as it is. */
@@ -257,8 +258,8 @@ function read(f: Field, d: Draft, before: Json | undefined, path: Path, invalid:
     case "enum":
       return f.choices[Number(text)];
     case "number": {
-      const n = Number(text.trim().replace(/^(-?\d+),(\d+)$/, "$1.$2"));
-      if (!text.trim() || !Number.isFinite(n)) return bad("must be a number");
+      const n = numberOf(text);
+      if (!Number.isFinite(n)) return bad("must be a number");
       if (f.integer && !Number.isInteger(n)) return bad("must be a whole number");
       if (f.min !== null && n < f.min) return bad(`must be at least ${f.min}`);
       if (f.max !== null && n > f.max) return bad(`must be at most ${f.max}`);

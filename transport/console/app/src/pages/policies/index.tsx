@@ -18,7 +18,7 @@ import { useList } from "../../live/list";
 import type { Named } from "../../live/names";
 import { useResource, type Resource } from "../../live/resource";
 import { approversText, changesOf, minutesText, RISKS, ROLES, SOURCES } from "../../lib/access";
-import { shortId } from "../../lib/format";
+import { numberOf, shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { id as idParam, text as textParam } from "../../lib/query";
 import { Explanation, useExplained, type Explained } from "../tools/explanation";
@@ -296,8 +296,8 @@ function PolicyForm(p: { old?: Policy; first: Partial<Policy>; agents: readonly 
   const act = useAction();
   const fields = act.problem?.fields ?? {};
   const set = (k: keyof typeof f) => (v: string) => setF({ ...f, [k]: v });
-  const minutes = Number(f.sla_minutes.trim().replace(",", "."));
-  const bad = f.sla_minutes.trim() === "" || !(minutes > 0) || minutes > 525600 ? "must be more than 0 and at most 525600" : undefined;
+  const minutes = numberOf(f.sla_minutes);
+  const bad = !(minutes > 0) || minutes > 525600 ? "must be more than 0 and at most 525600" : undefined;
   const send = (): void => {
     setSure(false);
     if (bad) return;
