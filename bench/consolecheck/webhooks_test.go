@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -125,6 +126,14 @@ func TestWebhooks(t *testing.T) {
 	contains(t, p.Locator("main"), "Nothing fits these filters")
 	p.accessible("no deliveries that fit")
 	click(t, p.button("Clear filters"))
+	visible(t, failing.First())
+
+	tests := p.byRole("table", "Deliveries").Locator("tr", playwright.LocatorLocatorOptions{HasText: "webhook.test"})
+	pick(t, p.Locator("main").GetByLabel("Type"), "webhook.test")
+	hasURL(t, p, `type=webhook\.test$`)
+	visible(t, tests.First())
+	gone(t, failing)
+	p.goTo(strings.Replace(p.URL(), "webhook.test", "webhook.tes", 1)) // an unknown value is ignored
 	visible(t, failing.First())
 
 	click(t, p.button("Rotate secret"))

@@ -3,10 +3,10 @@
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
-import type { Page } from "../../client/types";
+import type { Page, Schemas } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
-import { FormActions, Select, TextField } from "../../controls/form";
+import { FormActions, Select } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Moment } from "../../controls/moment";
 import { Empty, ErrorState, Loading } from "../../controls/states";
@@ -43,13 +43,26 @@ interface Delivery {
 }
 
 const STATES = ["", "pending", "succeeded", "failed"] as const;
+// A record, so that the check of types finds what is missing.
+const OF: Record<Schemas["Delivery"]["type"], true> = {
+  "run.completed": true,
+  "run.failed": true,
+  "approval.requested": true,
+  "approval.decided": true,
+  "approval.escalated": true,
+  "kb.source.synced": true,
+  "kb.source.failed": true,
+  "browser_skill.run.finished": true,
+  "webhook.test": true,
+};
+const TYPES = ["", ...Object.keys(OF)];
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 export function OneWebhook({ id }: { id: string }) {
   const path = "/v1/webhooks/" + id;
   const hook = useResource<WebhookView>(id, (s) => get<WebhookView>(path, undefined, s), (h) => h.event === "resource.changed" && h.data.id === id);
   const status = choice("status", STATES, "");
-  const type = (query.value.get("type") ?? "").slice(0, 100);
+  const type = choice("type", TYPES, "");
   const delivery = query.value.get("delivery") ?? "";
   const [secret, setSecret] = useState("");
   const [since, setSince] = useState("");
@@ -141,7 +154,7 @@ export function OneWebhook({ id }: { id: string }) {
       {asking === "" && <Failed act={act} />}
       <div class="filters">
         <Select label="Status" value={status} onChange={(v) => setQuery({ status: v })} choices={STATES.map((s) => ({ value: s, label: s ? statusText(s) : "All" }))} />
-        <TextField label="Type" value={type} onInput={(v) => setQuery({ type: v })} placeholder="run.completed" />
+        <Select label="Type" value={type} onChange={(v) => setQuery({ type: v })} choices={TYPES.map((t) => ({ value: t, label: t || "All" }))} />
       </div>
       {ID.test(delivery) && <OneDelivery key={delivery} hook={id} id={delivery} onChanged={() => list.touch()} />}
       <Listing
