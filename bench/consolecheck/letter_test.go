@@ -619,7 +619,20 @@ func TestSearch(t *testing.T) {
 	visible(t, option(name).First())
 	must(t, box.Fill("webhook")) // an admin's page
 	gone(t, option("Webhooks"))
+	// What was found for another text is not offered, and nothing is said of what was not looked for yet.
+	must(t, box.Fill(name))
+	visible(t, option(name).First())
+	held := make(chan struct{})
+	must(t, p.Route("**/v1/search?**", func(r playwright.Route) {
+		go func() {
+			<-held
+			_ = r.Continue()
+		}()
+	}))
 	must(t, box.Fill(short(run)))
+	contains(t, p.byRole("dialog", "Search"), "Searching")
+	gone(t, p.byRole("dialog", "Search").GetByRole("option"))
+	close(held)
 	visible(t, option("run").First())
 	must(t, expect.Locator(p.byRole("dialog", "Search").GetByRole("option")).ToHaveCount(1))
 	p.press("ArrowDown", "Enter")

@@ -54,24 +54,23 @@ export const optionsOf = (found: Found[]): Option[] =>
 
 export function Search({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState("");
-  const [found, setFound] = useState<Option[]>([]);
-  const [failed, setFailed] = useState(false);
+  // What was answered, and to which text: what was found for another one is not offered.
+  const [answer, setAnswer] = useState<{ q: string; found: Option[] | null }>({ q: "", found: [] });
   const [at, setAt] = useState(0);
   const input = useRef<HTMLInputElement>(null);
   const id = useId();
   const q = text.trim();
+  const searched = q.length >= 2;
+  const answered = answer.q === q;
+  const found = (searched && answered && answer.found) || [];
   useEffect(() => {
-    setFailed(false);
-    if (q.length < 2 || q.length > 200) {
-      setFound([]);
-      return;
-    }
+    if (!searched || answered) return;
     const life = new AbortController();
     const t = setTimeout(() => {
       get<{ items: Found[] }>("/v1/search", { q }, life.signal).then(
-        (r) => setFound(optionsOf(r.items)),
+        (r) => setAnswer({ q, found: optionsOf(r.items) }),
         () => {
-          if (!life.signal.aborted) setFailed(true);
+          if (!life.signal.aborted) setAnswer({ q, found: null });
         },
       );
     }, 150);
@@ -110,6 +109,7 @@ export function Search({ onClose }: { onClose: () => void }) {
         aria-controls={id + "list"}
         aria-autocomplete="list"
         {...(all.length > 0 ? { "aria-activedescendant": id + on } : {})}
+        maxLength={200}
         placeholder="A page, a name, an id or its last 8 digits"
         autocomplete="off"
         spellcheck={false}
@@ -128,12 +128,12 @@ export function Search({ onClose }: { onClose: () => void }) {
           </div>
         ))}
       </div>
-      {failed && (
+      {searched && answered && !answer.found && (
         <p role="alert" class="alert bad">
           Objects cannot be searched right now.
         </p>
       )}
-      {q.length >= 2 && all.length === 0 && !failed && <p class="dim">Nothing found.</p>}
+      {searched && all.length === 0 && (!answered || answer.found) && <p class="dim">{answered ? "Nothing found." : "Searching"}</p>}
     </Dialog>
   );
 }
