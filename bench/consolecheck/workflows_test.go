@@ -169,6 +169,18 @@ func TestATestRunLightsUp(t *testing.T) {
 	must(t, p.byRole("tab", "Runs").Click())
 	must(t, p.byRole("table", "Runs").GetByRole("link").First().Click())
 	visible(t, p.node("pay, set, succeeded"))
+
+	// A run is drawn on its own version, and on no other one.
+	shared.call(t, "POST", "/v1/workflows/"+id+"/versions", object{"definition": object{"nodes": []object{{"id": "alone", "type": "set", "values": object{"a": "b"}}}, "edges": []object{}}}, nil)
+	p.goTo("/console/workflows/" + id + "?tab=runs")
+	must(t, p.byRole("table", "Runs").GetByRole("link").First().Click())
+	hasURL(t, p, `version=1`)
+	visible(t, p.node("pay, set, succeeded"))
+	p.goTo(strings.Replace(p.URL(), "version=1", "version=2", 1))
+	contains(t, bar, "It is a run of another version.")
+	visible(t, p.node("alone, set"))
+	must(t, bar.GetByRole("link", named0("Open version 1")).Click())
+	visible(t, p.node("pay, set, succeeded"))
 }
 
 // A failed run tells why on the graph; hostile texts are plain; dark and on a phone.

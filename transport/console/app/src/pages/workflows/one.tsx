@@ -196,7 +196,7 @@ function Loaded({ w, shown, latest, pinned, act, asking, setAsking, changed }: L
           />
         )
         ) : tab === "runs" ? (
-          <Runs w={w} />
+          <Runs w={w} pinned={pinned} />
         ) : shown === null ? (
           tab === "definition" ? (
             <Editor key="new" w={w} version={null} agentName={agentName} {...editing(0)} />
@@ -263,8 +263,8 @@ function OneVersion({ w, version, latest, pinned, tab, editing }: VersionProps) 
     <>
       <VersionBar of={v} latest={latest} pinned={pinned} published={w.published_version} />
       {from !== null && from !== version && <Compare key={from} from={from} to={version} after={v.definition} read={(s) => read(from, s).then((x) => x.definition)} />}
-      {run && <RunBar w={w} id={run} on={onRun.on} error={onRun.error && <ErrorState problem={onRun.error} retry={onRun.reload} />} />}
-      {tab === "definition" ? <Editor w={w} version={v} agentName={agentName} {...editing} /> : <Parts flow={flow} on={onRun.on && onRun.on.run.workflow_id === w.id ? onRun.on : null} table={tab === "table"} />}
+      {run && <RunBar w={w} version={version} id={run} on={onRun.on} error={onRun.error && <ErrorState problem={onRun.error} retry={onRun.reload} />} />}
+      {tab === "definition" ? <Editor w={w} version={v} agentName={agentName} {...editing} /> : <Parts flow={flow} on={onRun.on && otherRun(onRun.on.run, w, version) === "" ? onRun.on : null} table={tab === "table"} />}
     </>
   );
 }
@@ -366,7 +366,10 @@ function hereWith(values: Record<string, string>): string {
   return location.pathname + "?" + q.toString();
 }
 
-function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun | null; error: ComponentChildren }) {
+/** otherRun is why a run is not drawn on a version: its nodes may be others. "" if it is. */
+const otherRun = (run: Run, w: WorkflowView, version: number): "" | "workflow" | "version" => (run.workflow_id !== w.id ? "workflow" : run.workflow_version !== version ? "version" : "");
+
+function RunBar({ w, version, id, on, error }: { w: WorkflowView; version: number; id: string; on: OnRun | null; error: ComponentChildren }) {
   const close = (
     <button type="button" class="small" onClick={() => setQuery({ run: null })}>
       Close run
@@ -380,6 +383,7 @@ function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun |
       </section>
     );
   const { run } = on;
+  const other = otherRun(run, w, version);
   const failed = failedStep(run, [...on.steps.values()].sort((a, b) => a.idx - b.idx));
   const waits = [...on.approvals];
   return (
@@ -396,7 +400,12 @@ function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun |
       </span>
       <span class="grow" />
       {close}
-      {run.workflow_id !== w.id && <p class="waits">It is a run of another workflow.</p>}
+      {other === "workflow" && <p class="waits">It is a run of another workflow.</p>}
+      {other === "version" && (
+        <p class="waits">
+          It is a run of another version. <a href={hereWith({ version: String(run.workflow_version) })}>{`Open version ${run.workflow_version}`}</a>
+        </p>
+      )}
       {run.error && (
         <p class="waits" role="alert">
           <code>{run.error.code}</code> <Stranger text={run.error.message} line chars={400} /> {advice(run.error.code)}{" "}
@@ -418,7 +427,7 @@ function RunBar({ w, id, on, error }: { w: WorkflowView; id: string; on: OnRun |
   );
 }
 
-function Runs({ w }: { w: WorkflowView }) {
+function Runs({ w, pinned }: { w: WorkflowView; pinned: number }) {
   const list = useList<Run>(w.id + " runs", {
     read: (cursor, s) => get<Page<Run>>("/v1/runs", { view: "summary", workflow_id: w.id, limit: 100, cursor }, s),
     one: (id, s) => get<{ run: Run }>(`/v1/runs/${id}`, { view: "summary" }, s).then((x) => x.run, unlessGone),
@@ -428,7 +437,7 @@ function Runs({ w }: { w: WorkflowView }) {
     <Listing
       name="Runs"
       list={list}
-      href={(r) => href("workflows/" + w.id, { run: r.id })}
+      href={(r) => href("workflows/" + w.id, { run: r.id, version: r.workflow_version === pinned ? null : String(r.workflow_version ?? "") })}
       link={(r) => <code>{shortId(r.id)}</code>}
       columns={[
         { head: "Run", cell: () => null },
