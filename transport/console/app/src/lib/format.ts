@@ -67,7 +67,9 @@ export function durationText(ms: number): string {
 export function costText(usd: number): string {
   if (!usd) return "$0";
   if (usd < 0.0001) return "<$0.0001";
-  return usd < 0.99995 ? `$${usd.toFixed(4)}` : `$${countText(Math.floor(usd + 0.005))}.${(Math.round(usd * 100) % 100).toString().padStart(2, "0")}`;
+  if (usd < 0.99995) return `$${usd.toFixed(4)}`;
+  const cents = Math.round(usd * 100);
+  return `$${countText(Math.floor(cents / 100))}.${(cents % 100).toString().padStart(2, "0")}`;
 }
 
 /** countText writes a whole number with separators: `12,345`. */
