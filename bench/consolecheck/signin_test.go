@@ -12,7 +12,8 @@ import (
 // Section 2: wrong, right, and where it leads.
 func TestSigningIn(t *testing.T) {
 	t.Parallel()
-	email := shared.person(t, "member")
+	email := fmt.Sprintf("jörg-%d@bücher.example", numbered.Add(1))
+	shared.call(t, "POST", "/v1/users", object{"email": email, "name": "Jörg", "role": "member", "password": password}, nil)
 	v := visit(t, shared, look{})
 	p := v.tab()
 	p.goTo("/console/approvals?risk=high")

@@ -34,6 +34,7 @@ interface TextProps {
   onInput: (v: string) => void;
   error?: string | undefined;
   hint?: ComponentChildren;
+  /** Of "email" only the keyboard is: browsers refuse addresses that are not ASCII. */
   type?: string;
   rows?: number;
   required?: boolean;
@@ -51,7 +52,7 @@ export function TextField({ label, value, onInput, error, hint, type = "text", r
         rows ? (
           <textarea {...p} rows={rows} value={value} required={!!required} readOnly={!!readOnly} class={mono ? "mono" : ""} spellcheck={!mono} {...(placeholder ? { placeholder } : {})} onInput={(e) => onInput(e.currentTarget.value)} />
         ) : (
-          <input {...p} ref={inputRef as never} type={type as "text"} value={value} required={!!required} readOnly={!!readOnly} class={mono ? "mono" : ""} autocomplete={autocomplete as "off"} spellcheck={false} {...(placeholder ? { placeholder } : {})} onInput={(e) => onInput(e.currentTarget.value)} />
+          <input {...p} ref={inputRef as never} type={(type === "email" ? "text" : type) as "text"} {...(type === "email" ? { inputMode: "email" as const } : {})} value={value} required={!!required} readOnly={!!readOnly} class={mono ? "mono" : ""} autocomplete={autocomplete as "off"} spellcheck={false} {...(placeholder ? { placeholder } : {})} onInput={(e) => onInput(e.currentTarget.value)} />
         )
       }
     </Field>
