@@ -35,7 +35,17 @@ func TestAgents(t *testing.T) {
 	must(t, field(p.Locator("main"), "Instructions").Fill("Answer in two sentences."))
 	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Runs")))
 	click(t, within(p.GetByRole("alertdialog"), "button", "Cancel"))
+	// What is typed while it is saved would be lost: nothing can be typed.
+	held := make(chan struct{})
+	must(t, p.Route("**/versions", func(r playwright.Route) {
+		go func() {
+			<-held
+			_ = r.Continue()
+		}()
+	}))
 	click(t, p.button("Save draft"))
+	must(t, expect.Locator(field(p.Locator("main"), "Instructions")).ToBeDisabled())
+	close(held)
 	hasURL(t, p, `/console/agents/[0-9a-f-]+\?version=2$`)
 	pick(t, p.Locator("main").GetByLabel("Compare with"), "1")
 	changes := p.byRole("region", "Changes")

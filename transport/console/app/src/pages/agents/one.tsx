@@ -310,13 +310,14 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
     });
   };
   const admin = can("admin");
+  const shut = !admin || act.busy; // what is typed while a draft is saved would be in no version
   if (loading) return <Loading />;
   return (
     <form onSubmit={save} class="manifest">
       <Tabs label="How the manifest is shown" tabs={form ? ([{ id: "form", name: "Form" }, { id: "json", name: "JSON" }] as const) : ([{ id: "json", name: "JSON" }] as const)} open={form ? mode : "json"} onOpen={other}>
         {mode === "form" && form ? (
-          <fieldset class="bare" disabled={!admin}>
-            <SchemaForm field={form} draft={draft ?? draftOf(form, before)} onChange={setDraft} invalid={invalid} prefix="manifest" json={jsonPart(!admin)} />
+          <fieldset class="bare" disabled={shut}>
+            <SchemaForm field={form} draft={draft ?? draftOf(form, before)} onChange={setDraft} invalid={invalid} prefix="manifest" json={jsonPart(shut)} />
           </fieldset>
         ) : (
           <Code
@@ -324,7 +325,7 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
             rows={28}
             value={text}
             onInput={setText}
-            readOnly={!admin}
+            readOnly={shut}
             faults={faults}
             schema={schema.data.value}
             error={invalid.map((x) => (x.path ? x.path + ": " : "") + x.message).join("; ") || undefined}

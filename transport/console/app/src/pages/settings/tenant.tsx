@@ -42,11 +42,12 @@ function Form({ t, r }: { t: TenantView; r: Resource<TenantView> }) {
   const residency = limited ? { allowed_hosts: read.hosts } : null;
   const changes = { ...(name.trim() !== base.name ? { name: name.trim() } : {}), ...(JSON.stringify(residency) !== JSON.stringify(base.residency) ? { residency } : {}) };
   const touched = Object.keys(changes).length > 0;
+  // What was typed meanwhile stays.
   const take = (v: TenantView): void => {
     setBase(v);
-    setName(v.name);
-    setLimited(v.residency !== null);
-    setHosts((v.residency?.allowed_hosts ?? []).join("\n"));
+    setName((now) => (now === name ? v.name : now));
+    setLimited((now) => (now === limited ? v.residency !== null : now));
+    setHosts((now) => (now === hosts ? (v.residency?.allowed_hosts ?? []).join("\n") : now));
   };
   // Before the next event: what is typed then stays.
   useLayoutEffect(() => {
