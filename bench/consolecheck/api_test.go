@@ -80,6 +80,14 @@ func TestTheAPIPage(t *testing.T) {
 	if v.called("POST /v1/api-keys") > 0 {
 		t.Error("it was sent without a yes")
 	}
+	// A change that was not sent is tried again as it was asked for, and not with what was typed since.
+	must(t, p.Route("**/v1/api-keys", func(r playwright.Route) { _ = r.Abort() }))
+	must(t, p.button("Send").Click())
+	must(t, ask.GetByRole("button", named0("Send")).Click())
+	visible(t, p.button("Try again"))
+	must(t, p.box("JSON").Fill(`{"name":"`+fresh+`"}`))
+	gone(t, p.button("Try again"))
+	must(t, p.Unroute("**/v1/api-keys"))
 	must(t, p.button("Send").Click())
 	must(t, ask.GetByRole("button", named0("Send")).Click())
 	secret := p.stored("secret")

@@ -57,9 +57,14 @@ export function One({ o, d }: { o: Operation; d: Description }) {
   const key = useRef<{ key: string; of: string }>({ key: "", of: "" });
   useEffect(() => () => stop.current?.abort(), []);
   useDirty(touched);
+  // Try again sends what was asked for: another call has to be asked for again.
+  const another = (): void => {
+    setFailure("");
+    setRefused("");
+  };
   const typed = (): void => {
     setTouched(true);
-    setRefused("");
+    another();
   };
 
   const body: { text: string; invalid: Invalid[] } = useMemo(() => {
@@ -84,7 +89,7 @@ export function One({ o, d }: { o: Operation; d: Description }) {
   });
   const wrong = filled.missing.length > 0 || body.invalid.length > 0 || (o.body === "file" && !file);
   const other = (to: "json" | "form"): void => {
-    setRefused("");
+    another();
     // A form in which nothing was typed leaves the text as it is.
     if (to === "json" && mode === "form" && draft !== opened.current) {
       const wrong = body.invalid[0];
@@ -178,7 +183,7 @@ export function One({ o, d }: { o: Operation; d: Description }) {
             <legend class="sr">Parameters</legend>
             <div class="api-params">
               {o.params.map((p) => (
-                <Parameter key={p.in + p.name} p={p} value={values[p.name] ?? ""} onChange={(v) => setValues({ ...values, [p.name]: v })} error={tried && filled.missing.includes(p.name) ? "is required" : undefined} />
+                <Parameter key={p.in + p.name} p={p} value={values[p.name] ?? ""} onChange={(v) => { setValues({ ...values, [p.name]: v }); another(); }} error={tried && filled.missing.includes(p.name) ? "is required" : undefined} />
               ))}
             </div>
           </fieldset>
@@ -218,7 +223,7 @@ export function One({ o, d }: { o: Operation; d: Description }) {
         )}
         {o.body === "file" && (
           <Field label="File" error={tried && !file ? "is required" : undefined}>
-            {(p) => <input {...p} type="file" onChange={(e) => { setFile(e.currentTarget.files?.[0] ?? null); setTouched(true); }} />}
+            {(p) => <input {...p} type="file" onChange={(e) => { setFile(e.currentTarget.files?.[0] ?? null); typed(); }} />}
           </Field>
         )}
         {why && <p class="alert info">{why}</p>}
