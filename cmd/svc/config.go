@@ -98,7 +98,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_CONNS_PER_ADDRESS", value: "1024", usage: "connections per client address, event streams included, trusted proxies excepted; 0: as many as the node has free", set: count(&c.AddressConns)},
 		{env: "SVC_RATE_CAPACITY", value: "120", usage: "capacity of the platform token bucket", set: positive(&c.RateCapacity)},
 		{env: "SVC_RATE_REFILL", value: "20", usage: "tokens per second that refill it", set: rate(&c.RateRefill)},
-		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams, at least 10ms", set: atLeast(minHeartbeat, &c.Heartbeat)},
+		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams, at least 10ms, and below 45s for browsers", set: atLeast(minHeartbeat, &c.Heartbeat)},
 		{env: "SVC_RUN_CONCURRENCY", value: "0", usage: "running runs per tenant, 0 is no limit", set: count(&c.RunConcurrency)},
 		{env: "SVC_TENANT_STREAMS", value: "0", usage: "open event streams per tenant over all nodes, 0 is no limit", set: count(&c.TenantStreams)},
 		{env: "SVC_ESCALATION_FRACTION", value: "0.5", usage: "fraction of an approval's time after which it escalates, above 0 and below 1", set: fraction(&c.Escalation)},
