@@ -361,3 +361,23 @@ test("an action of a recording whose answer was lost is repeated under its key",
   assert.notEqual(sent[3][0], sent[4][0]);
   f.close();
 });
+
+test("a recording that is left is thrown away, be it read or not, but none that is not there", async (t) => {
+  const gone = [];
+  let there = true;
+  answers(t, (method, url) => {
+    if (method === "DELETE") gone.push(url);
+    else if (there) return new Promise(() => undefined);
+    return [method === "DELETE" ? 200 : 404, { code: "NOT_FOUND" }];
+  });
+  new Follow("s").close();
+  const kept = new Follow("k");
+  kept.keep();
+  kept.close();
+  there = false;
+  const none = new Follow("n");
+  for (let i = 0; i < 20; i++) await settle();
+  none.close();
+  await settle();
+  assert.deepEqual(gone, ["/v1/browser-skills/recorder-sessions/s"]);
+});

@@ -142,6 +142,7 @@ export class Follow {
     this.#life.abort();
     this.#poll?.abort();
     document.dispatchEvent(new Event("visibilitychange"));
-    if (!this.#kept && this.session.peek()) void call("DELETE", this.#path).catch(() => undefined);
+    const status = this.error.peek()?.status;
+    if (!this.#kept && status !== 404 && status !== 400) void call("DELETE", this.#path).catch(() => undefined);
   }
 }
