@@ -146,7 +146,7 @@ func TestKnowledgeDocuments(t *testing.T) {
 	failed := table.GetByRole("row").Filter(playwright.LocatorFilterOptions{HasText: "broken.pdf"})
 	must(t, expect.Locator(failed).ToContainText("failed"))
 	must(t, expect.Locator(failed.Locator(".error")).Not().ToBeEmpty())
-	must(t, expect.Locator(p.byRole("status", "Progress")).ToHaveText("1 failed"))
+	must(t, expect.Locator(p.Locator(".kb-progress")).ToHaveText("1 failed"))
 	// Dropped files, and what is too much.
 	_, err := p.Evaluate(`() => {
 		const data = new DataTransfer();
@@ -278,6 +278,7 @@ func TestKnowledgeSources(t *testing.T) {
 	must(t, expect.Locator(p.byRole("table", "Sources")).ToContainText("failed"))
 	p.accessible("a failed source")
 	must(t, region.GetByRole("button", named0("Pause")).Click())
+	must(t, p.GetByRole("alertdialog").GetByRole("button", named0("Pause")).Click())
 	must(t, expect.Locator(region).ToContainText("paused"))
 	must(t, expect.Locator(region.GetByRole("button", named0("Sync now"))).ToBeDisabled())
 	must(t, region.GetByRole("button", named0("Edit")).Click())

@@ -107,7 +107,7 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
   const path = `/v1/knowledge-bases/${base.id}/connectors/${id}`;
   const r = useResource<Source>(id, (s) => get<Source>(path, undefined, s), (h) => h.event === "resource.changed" && h.data.id === id);
   const act = useAction();
-  const [asking, setAsking] = useAsking<"" | "delete" | "edit">(act, "");
+  const [asking, setAsking] = useAsking<"" | "delete" | "edit" | "pause">(act, "");
   const admin = can("admin");
   const s = r.data.value;
   const error = r.error.value;
@@ -137,6 +137,7 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
   const toggle = (): void => {
     void act.run(async (i) => {
       const now = await i.send<Source>("PATCH", path, { enabled: !s.enabled });
+      setAsking("");
       r.fact(() => now);
       announce(now.enabled ? "It syncs again" : "It is paused");
     });
@@ -164,7 +165,7 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
               <button type="button" class="primary" disabled={act.busy || !s.enabled || busy} onClick={sync}>
                 Sync now
               </button>
-              <button type="button" disabled={act.busy} onClick={toggle}>
+              <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (s.enabled ? setAsking("pause") : toggle())}>
                 {s.enabled ? "Pause" : "Resume"}
               </button>
               <button type="button" onClick={() => setAsking("edit")}>
@@ -241,6 +242,12 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
             r.fact(() => now);
           }}
         />
+      )}
+      {asking === "pause" && (
+        <Confirm title={`Pause ${name}?`} action="Pause" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
+          <p>It brings no changes until it is resumed. Its documents stay and are found.</p>
+          <Failed act={act} />
+        </Confirm>
       )}
       {asking === "delete" && (
         <Confirm title={`Delete ${name}?`} action="Delete" busy={act.busy} onClose={() => setAsking("")} onConfirm={remove}>
