@@ -1,7 +1,7 @@
 // A form made of a JSON Schema: what it cannot draw is edited as JSON.
 
 import type { ComponentChildren } from "preact";
-import { useId } from "preact/hooks";
+import { useId, useRef } from "preact/hooks";
 import type { Json } from "../lib/json";
 import { pathText, type Path } from "../lib/json";
 import { blank, complaintAt, isFixed, type Draft, type Field, type Invalid, type ObjectDraft } from "../lib/schemaform";
@@ -50,6 +50,7 @@ const textOf = (v: Json): string => (typeof v === "string" ? v : JSON.stringify(
 
 function Part({ field: f, draft: d, onChange, invalid, prefix, json, path, label: title }: PartProps) {
   const id = useId();
+  const lines = useRef(false); // once a value has several lines, its field has
   const label = visible(title);
   const leaf = isFixed(d) || (f.kind !== "object" && f.kind !== "array");
   const error = complaintAt(invalid, pathText(path), leaf, prefix);
@@ -115,6 +116,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, json, path, label
   const common = { id, ...(error ? { "aria-invalid": "true" as const } : {}), ...(error || f.description ? { "aria-describedby": `${id}-e ${id}-h` } : {}) };
   const set = (e: { currentTarget: { value: string } }): void => onChange(e.currentTarget.value);
   const value = typeof d === "string" ? d : "";
+  lines.current ||= value.includes("\n");
   if (f.kind === "json" && json && !isFixed(d)) return <>{json({ label: f.required ? label + " (required)" : label, value, onInput: onChange, error, description: f.description })}</>;
   let control;
   if (isFixed(d)) control = <input {...common} type="text" readOnly class="mono" value={textOf(d.fixed)} />;
@@ -135,7 +137,7 @@ function Part({ field: f, draft: d, onChange, invalid, prefix, json, path, label
             ))}
       </select>
     );
-  else if (f.kind === "text" || f.kind === "json") control = <textarea {...common} rows={f.kind === "json" ? 5 : 3} class={f.kind === "json" ? "mono" : ""} value={value} onInput={set} spellcheck={f.kind === "text"} />;
+  else if (f.kind === "text" || f.kind === "json" || lines.current) control = <textarea {...common} rows={f.kind === "json" ? 5 : 3} class={f.kind === "json" ? "mono" : ""} value={value} onInput={set} spellcheck={f.kind !== "json"} />;
   else control = <input {...common} type={(f.kind === "date" ? "date" : "text") as "text"} {...(f.kind === "number" ? { inputMode: f.integer ? ("numeric" as const) : ("decimal" as const) } : {})} value={value} onInput={set} autocomplete="off" spellcheck={false} />;
   return (
     <div class="field">
