@@ -16,6 +16,18 @@ export function useLate(on: boolean, ms = 200): boolean {
   return on && late;
 }
 
+/** useRest counts seconds down to 0, in steps of 3 s: they stand in live regions, which speak no oftener. */
+export function useRest(): [rest: number, begin: (seconds: number) => void] {
+  const [rest, setRest] = useState(0);
+  useEffect(() => {
+    if (rest <= 0) return;
+    const step = Math.min(3, rest);
+    const t = setTimeout(() => setRest(rest - step), step * 1000);
+    return () => clearTimeout(t);
+  }, [rest]);
+  return [rest, setRest];
+}
+
 export function Loading({ rows = 6, what = "Loading" }: { rows?: number; what?: string }) {
   const late = useLate(true);
   return (
@@ -54,14 +66,8 @@ export const Reference = ({ problem: p }: { problem: Problem }) => (
 );
 
 export function ErrorState({ problem: p, retry }: { problem: Problem; retry: () => void }) {
-  const [rest, setRest] = useState(0);
-  useEffect(() => {
-    const wait = p.status === 429 || p.status === 503 ? Math.max(1, Math.ceil(p.retryAfter / 1000)) : 0;
-    setRest(wait);
-    if (!wait) return;
-    const t = setInterval(() => setRest((r) => Math.max(0, r - 1)), 1000);
-    return () => clearInterval(t);
-  }, [p]);
+  const [rest, setRest] = useRest();
+  useEffect(() => setRest(p.status === 429 || p.status === 503 ? Math.max(1, Math.ceil(p.retryAfter / 1000)) : 0), [p]);
   return (
     <div role="alert" class="alert bad">
       <strong>

@@ -5,6 +5,7 @@ import { asProblem } from "../client/problem";
 import { ended, login, me } from "../client/session";
 import { Dialog } from "../controls/dialog";
 import { TextField } from "../controls/form";
+import { useRest } from "../controls/states";
 import { Heading } from "./heading";
 import { navigate, query, safeNext } from "./router";
 
@@ -14,7 +15,7 @@ function LoginForm({ email: known = "", onDone }: { email?: string; onDone: () =
   const [tenant, setTenant] = useState("");
   const [asksTenant, setAsksTenant] = useState(false);
   const [failure, setFailure] = useState("");
-  const [rest, setRest] = useState(0);
+  const [rest, setRest] = useRest();
   const [busy, setBusy] = useState(false);
   const first = useRef<HTMLInputElement>(null);
   const second = useRef<HTMLInputElement>(null);
@@ -23,11 +24,6 @@ function LoginForm({ email: known = "", onDone }: { email?: string; onDone: () =
   useEffect(() => {
     if (asksTenant) third.current?.focus();
   }, [asksTenant]);
-  useEffect(() => {
-    if (rest <= 0) return;
-    const t = setTimeout(() => setRest(rest - 1), 1000);
-    return () => clearTimeout(t);
-  }, [rest]);
   const send = async (e: Event): Promise<void> => {
     e.preventDefault();
     if (busy) return;

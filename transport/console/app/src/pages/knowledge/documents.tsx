@@ -39,6 +39,9 @@ export function Documents({ base }: { base: Base }) {
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "kb.document" && (h.data.parent_id === base.id || !h.data.parent_id) && typeof h.data.id === "string" && h.data.id,
   });
   const progress = progressText(list.items.value ?? [], list.next.value !== null);
+  useEffect(() => {
+    if (progress) announce(progress);
+  }, [progress]);
   return (
     <>
       {admin && (
@@ -57,9 +60,7 @@ export function Documents({ base }: { base: Base }) {
             Show all sources
           </button>
         )}
-        <p role="status" class="dim kb-progress" aria-label="Progress">
-          {progress}
-        </p>
+        <p class="dim kb-progress">{progress}</p>
       </div>
       {ID.test(open) && <OneDocument key={open} base={base} id={open} onGone={() => list.remove(open)} />}
       <Listing
