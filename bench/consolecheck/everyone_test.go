@@ -186,6 +186,7 @@ func TestNothingMoves(t *testing.T) {
 		// Placeholders: the list does not answer.
 		must(t, p.Route(regexp.MustCompile(`/v1/runs\?`), func(playwright.Route) {}))
 		p.goTo("/console/runs")
+		visible(t, p.byRole("group", "Filters")) // the page is there: its own placeholders follow
 		visible(t, p.Locator(".ghost").First())
 		if found := moving(p); (found == "") != still {
 			t.Errorf("placeholders with reduced motion %v: %q", still, found)
@@ -195,16 +196,18 @@ func TestNothingMoves(t *testing.T) {
 		}
 		p.goTo("/console/runs/" + run)
 		visible(t, p.byRole("group", "Text so far"))
-		for what, do := range map[string]func(){
-			"a running run":  func() {},
-			"a conversation": func() { must(t, p.byRole("tab", "Conversation").Click()) },
-			"a dialog":       func() { p.press("Control+k"); visible(t, p.byRole("dialog", "Search")) },
-		} {
-			do()
+		rests := func(what string) {
+			t.Helper()
 			if found := moving(p); found != "" {
 				t.Errorf("%s: %v moves", what, found)
 			}
 		}
+		rests("a running run")
+		must(t, p.byRole("tab", "Conversation").Click())
+		rests("a conversation")
+		p.press("Control+k") // last: nothing below a dialog can be clicked
+		visible(t, p.byRole("dialog", "Search"))
+		rests("a dialog")
 	}
 	shared.call(t, "POST", "/v1/runs/"+run+"/cancel", nil, nil)
 }
