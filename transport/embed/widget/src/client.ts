@@ -75,7 +75,7 @@ export class Client extends Emitter<ClientEvents> {
 
   /** What the widget shows: needs no session. */
   async config(signal?: AbortSignal): Promise<Config> {
-    return json(await this.#request("GET", "/config", { headers: { "X-Svc-Embed-Key": this.#key }, signal }));
+    return this.#request("GET", "/config", { headers: { "X-Svc-Embed-Key": this.#key }, signal });
   }
 
   /** session is the one there is, or a new one: when it is about to expire, too. */
@@ -124,7 +124,7 @@ export class Client extends Emitter<ClientEvents> {
     const headers = { "Idempotency-Key": o.idempotencyKey ?? unique() };
     for (let sends = 1; ; sends++) {
       try {
-        return await this.#ask("POST", "/messages", { body, headers, signal: o.signal });
+        return await this.#call("POST", "/messages", { body, headers, signal: o.signal });
       } catch (e) {
         if (!(e instanceof ApiError) || sends >= SENDS || e.retryAfter > PATIENCE) throw e;
         if (!e.transient && e.code !== "IDEMPOTENCY_IN_PROGRESS") throw e;
@@ -149,7 +149,7 @@ export class Client extends Emitter<ClientEvents> {
   }
 
   async #events(runId: string, after: string | null, signal: AbortSignal): Promise<AsyncIterable<Frame>> {
-    const res = await this.#call("GET", `/runs/${part(runId)}/events`, {
+    const res = await this.#call<Response>("GET", `/runs/${part(runId)}/events`, {
       headers: { Accept: "text/event-stream", ...(after !== null && { "Last-Event-ID": after }) },
       signal,
       stream: true,
@@ -159,17 +159,17 @@ export class Client extends Emitter<ClientEvents> {
 
   /** history is the newest 100 messages of a thread, oldest first. */
   async history(threadId: string, signal?: AbortSignal): Promise<History> {
-    return this.#ask("GET", `/threads/${part(threadId)}/messages`, { signal });
+    return this.#call("GET", `/threads/${part(threadId)}/messages`, { signal });
   }
 
   /** threads are the visitor's own, or those of the end user, a page at a time. */
   async threads(cursor?: string | null, signal?: AbortSignal): Promise<Page<Thread>> {
-    return this.#ask("GET", "/threads" + (cursor ? "?cursor=" + part(cursor) : ""), { signal });
+    return this.#call("GET", "/threads" + (cursor ? "?cursor=" + part(cursor) : ""), { signal });
   }
 
   /** cancel ends a run; one that has ended stays as it is. */
   async cancel(runId: string): Promise<RunState> {
-    return this.#ask("POST", `/runs/${part(runId)}/cancel`, {});
+    return this.#call("POST", `/runs/${part(runId)}/cancel`, {});
   }
 
   /** close ends everything under way; the client is of no use afterwards. */
@@ -194,22 +194,16 @@ export class Client extends Emitter<ClientEvents> {
       throw failure("IDENTITY_TOKEN", e);
     }
     const visitor = this.store.get("visitor");
-    const session: Session = await json(
-      await this.#request("POST", "/session", {
-        headers: { "X-Svc-Embed-Key": this.#key },
-        body: { visitor: visitor ?? undefined, user: token ? { token } : undefined },
-      }),
-    );
+    const session: Session = await this.#request("POST", "/session", {
+      headers: { "X-Svc-Embed-Key": this.#key },
+      body: { visitor: visitor ?? undefined, user: token ? { token } : undefined },
+    });
     if (identity === this.#identity) this.store.set("visitor", session.visitor);
     return session;
   }
 
-  async #ask<T>(method: string, path: string, c: Call): Promise<T> {
-    return json(await this.#call(method, path, c));
-  }
-
   /** call is a request of the session's; a token that is refused is renewed once. */
-  async #call(method: string, path: string, c: Call): Promise<Response> {
+  async #call<T>(method: string, path: string, c: Call): Promise<T> {
     for (let renewed = false; ; renewed = true) {
       const session = await this.session();
       try {
@@ -221,7 +215,8 @@ export class Client extends Emitter<ClientEvents> {
     }
   }
 
-  async #request(method: string, path: string, c: Call): Promise<Response> {
+  /** request returns what the service answers: the body, or for a stream the response before its body. */
+  async #request<T>(method: string, path: string, c: Call): Promise<T> {
     const stop = new AbortController();
     const abort = (): void => stop.abort();
     let late = false;
@@ -246,7 +241,7 @@ export class Client extends Emitter<ClientEvents> {
         redirect: "error",
       });
       if (!res.ok) throw await problem(res);
-      return res;
+      return (c.stream ? res : await res.json()) as T;
     } catch (e) {
       if (e instanceof ApiError || (stop.signal.aborted && !late)) throw e;
       throw failure("NETWORK", e);
@@ -258,14 +253,6 @@ export class Client extends Emitter<ClientEvents> {
 }
 
 const part = encodeURIComponent;
-
-async function json<T>(res: Response): Promise<T> {
-  try {
-    return (await res.json()) as T;
-  } catch (e) {
-    throw failure("NETWORK", e);
-  }
-}
 
 /** failure is one of ours, not an answer of the service. */
 const failure = (code: string, e: unknown): ApiError => new ApiError(0, code, e instanceof Error ? e.message : String(e));

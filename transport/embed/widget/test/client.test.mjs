@@ -223,6 +223,46 @@ test("an answer that never comes is given up after 30 s", async () => {
   await failed;
 });
 
+/** stalled is an answer whose body begins and never ends, until its request is aborted. */
+const stalled = (status) => (call) => new Response(new ReadableStream({
+  start(c) {
+    c.enqueue(new TextEncoder().encode('{"items":['));
+    call.init.signal.addEventListener("abort", () => c.error(new DOMException("aborted", "AbortError")));
+  },
+}), { status });
+
+test("an answer whose body stops in the middle is given up after 30 s, too, also one that refuses", async () => {
+  for (const [status, code] of [[200, "NETWORK"], [503, "HTTP_503"]]) {
+    const w = new World();
+    w.answer = stalled(status);
+    const failed = assert.rejects(w.client.threads(), { code, transient: true });
+    await w.clock.turn(30_000);
+    await failed;
+    assert.equal(w.clock.timers.length, 0);
+  }
+  const w = new World();
+  w.mint = stalled(200);
+  const failed = assert.rejects(w.client.session(), { code: "NETWORK" });
+  await w.clock.turn(30_000);
+  await failed;
+});
+
+test("a body that nobody waits for any more ends with its signal, and is no failure of the network", async () => {
+  const w = new World();
+  w.answer = stalled(200);
+  const stop = new AbortController();
+  const ended = assert.rejects(w.client.threads(null, stop.signal), { name: "AbortError" });
+  await settle();
+  stop.abort();
+  await ended;
+});
+
+test("an answer that is no JSON is a failure of the network", async () => {
+  const w = new World();
+  w.answer = () => new Response("<html>");
+  await assert.rejects(w.client.threads(), { code: "NETWORK" });
+});
+
 test("cancel of a run that has ended is no failure", async () => {
   const w = new World();
   w.answer = () => json(200, { run_id: "r", status: "succeeded" });
