@@ -132,6 +132,22 @@ func TestAStrictContentSecurityPolicy(t *testing.T) {
 	p.sees("Within the policy, too.")
 }
 
+// A frame of an opaque origin has neither storage nor locks: what the widget knows is
+// in memory.
+func TestASandboxedFrame(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{key: object{"allowed_origins": []string{"*"}}})
+	p := b.visit("<!doctype html><html lang=en><title>Framed</title><body><iframe title=shop sandbox=allow-scripts style='width:600px;height:700px' src='" + b.site.page("/framed", b.shop(), "") + "'></iframe></body></html>")
+	shop := p.FrameLocator("iframe")
+	p.must(shop.Locator(".launcher").Click())
+	for i, text := range []string{"Framed.", "Again."} {
+		p.must(shop.GetByRole("textbox", playwright.FrameLocatorGetByRoleOptions{Name: "Message", Exact: playwright.Bool(true)}).Fill("/say " + text))
+		p.must(shop.GetByRole("button", playwright.FrameLocatorGetByRoleOptions{Name: "Send", Exact: playwright.Bool(true)}).Click())
+		p.must(expect.Locator(shop.Locator(".turn.bot.done .bubble")).ToHaveCount(i + 1))
+		p.must(expect.Locator(shop.Locator(".turn.bot .bubble").Last()).ToHaveText(text))
+	}
+}
+
 func TestAPhone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, options{context: playwright.BrowserNewContextOptions{Viewport: &playwright.Size{Width: 390, Height: 844}, HasTouch: playwright.Bool(true), IsMobile: playwright.Bool(true), DeviceScaleFactor: playwright.Float(2)}})

@@ -151,7 +151,7 @@ func TestFromRightToLeft(t *testing.T) {
 			tool, _ := p.x("header .tool")
 			mine, _ := p.x(".turn.user")
 			theirs, _ := p.x(".turn.bot")
-			send, _ := p.x("footer form")
+			send, _ := p.x("footer .form")
 			text, _ := p.x("textarea")
 			if got := face > title && title > tool && mine < theirs && text-send > 30; c.rtl && !got {
 				t.Errorf("not mirrored: face %v, title %v, tools %v, mine %v, theirs %v", face, title, tool, mine, theirs)
@@ -373,7 +373,7 @@ func TestLinesOfAChatInThePageAreReadable(t *testing.T) {
 	if n > 72 || n < 45 {
 		t.Errorf("a line has %d characters", n)
 	}
-	left, right := p.x("footer form")
+	left, right := p.x("footer .form")
 	if right-left > 700 || left < 400 {
 		t.Errorf("the field lies from %v to %v", left, right)
 	}

@@ -95,7 +95,7 @@ func bundleTests(dir, out string) error {
 var internal = strings.Fields(`
 	adrift after align attach become blocks busy client current draft emit empty ended events feed fresh
 	identified indent inline isOpen kids loading look next notice off onClose onOpen online phase prefix
-	queued reset restore retryAfter retry rtl shadow show signIn source sources store sub transient unqueue update watch
+	queued reset restore retryAfter retry rtl shadow shared show signIn source sources store sub transient unqueue update watch
 	write
 `)
 

@@ -179,8 +179,9 @@ export class Client extends Emitter<ClientEvents> {
   }
 
   async #mint(): Promise<Session> {
-    const locks = globalThis.navigator?.locks as LockManager | undefined;
-    if (this.store.get("visitor") || !locks) return this.#mintNow();
+    // A page without storage shares no visitor with other tabs, and its browser refuses it locks.
+    const locks = this.store.shared && (navigator.locks as LockManager | undefined);
+    if (!locks || this.store.get("visitor")) return this.#mintNow();
     // Two tabs of a newcomer must not become two visitors.
     return await locks.request(this.store.prefix + "mint", () => this.#mintNow());
   }

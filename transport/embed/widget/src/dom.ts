@@ -42,8 +42,8 @@ export const DONE = "M5 12l5 5 9-9";
 export const PERSON = "M4 21a8 8 0 0 1 16 0M8 8a4 4 0 1 0 8 0 4 4 0 1 0-8 0";
 
 /** pictured is a button that shows a picture and is called by its label. */
-export const pictured = (kind: string, path: string, label: string, onclick?: (e: Event) => void, type?: string): HTMLButtonElement =>
-  h("button", { class: kind, type, "aria-label": label, title: label, onclick }, icon(path));
+export const pictured = (kind: string, path: string, label: string, onclick: (e: Event) => void): HTMLButtonElement =>
+  h("button", { class: kind, "aria-label": label, title: label, onclick }, icon(path));
 
 /** copier is a button that copies a text; said is told when it did. */
 export function copier(t: Texts, text: () => string | null, said: (text: string) => void): HTMLElement | null {

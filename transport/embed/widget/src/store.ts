@@ -18,6 +18,11 @@ export class Store {
     }
   }
 
+  /** Whether the tabs of the origin share it. */
+  get shared(): boolean {
+    return !!this.#area;
+  }
+
   get(name: string): string | null {
     try {
       if (this.#area) return this.#area.getItem(this.prefix + name);

@@ -100,9 +100,10 @@ export class UI implements View {
         if (e.key === "Enter" && !e.shiftKey && !e.isComposing && e.keyCode !== 229) this.#submit(e);
       },
     });
-    this.#go = pictured("go", SEND, t[T.Send]);
-    this.#stop = pictured("go stop", STOP, t[T.Stop], () => void this.chat.stop(), "button");
-    this.#form = h("form", { onsubmit: (e: Event) => this.#submit(e) }, this.#field, this.#go, this.#stop);
+    this.#go = pictured("go", SEND, t[T.Send], (e) => this.#submit(e));
+    this.#stop = pictured("go stop", STOP, t[T.Stop], () => void this.chat.stop());
+    // No form: a sandboxed frame may not submit any.
+    this.#form = h("div", { class: "form" }, this.#field, this.#go, this.#stop);
     this.#count = h("p", { class: "small", id: "svc-count", role: "status", dir: "ltr" });
     this.#queued = h("div", { class: "notice queued", hidden: true });
     this.#gate = h("div", { class: "gate" });

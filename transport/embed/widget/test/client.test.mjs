@@ -65,6 +65,47 @@ test("ten calls at once mint one session", async () => {
   assert.deepEqual(w.sessions, [{ visitorId: "v1", endUserId: null }]);
 });
 
+/** Browser is what the tests of storage need of one: localStorage and locks, until restore. */
+function browser({ storage, request }) {
+  const put = (on, name, value) => {
+    const was = Object.getOwnPropertyDescriptor(on, name);
+    Object.defineProperty(on, name, { configurable: true, ...value });
+    return () => (was ? Object.defineProperty(on, name, was) : delete on[name]);
+  };
+  const back = [
+    put(globalThis, "localStorage", { get: storage }),
+    put(globalThis, "addEventListener", { value: () => undefined }),
+    put(globalThis, "removeEventListener", { value: () => undefined }),
+    put(globalThis, "navigator", { value: { locks: { request } } }),
+  ];
+  return () => back.forEach((f) => f());
+}
+
+test("a page that may neither store nor lock, as in a sandboxed frame, has a session all the same", async (t) => {
+  const denied = () => {
+    throw new DOMException("denied", "SecurityError");
+  };
+  t.after(browser({ storage: denied, request: async () => denied() }));
+  const w = new World();
+  await w.client.threads();
+  await w.clock.turn(3_600_000);
+  await w.client.threads();
+  assert.deepEqual(w.asked.filter((c) => c.body).map((c) => c.body), [{}, { visitor: "svc_vi_1" }]);
+});
+
+test("a newcomer's session is minted under a lock that the tabs share", async (t) => {
+  const kept = new Map();
+  const area = { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => void kept.set(k, v), removeItem: (k) => void kept.delete(k) };
+  const held = [];
+  t.after(browser({ storage: () => area, request: async (name, f) => (held.push(name), f()) }));
+  const w = new World();
+  await w.client.session();
+  await w.clock.turn(3_600_000);
+  await w.client.session();
+  assert.deepEqual(held, ["svc:KEYID:mint"]);
+  assert.equal(kept.get("svc:KEYID:visitor"), "svc_vi_1");
+});
+
 test("the visitor value is sent back, so that the visitor stays the same", async () => {
   const w = new World();
   await w.client.session();
