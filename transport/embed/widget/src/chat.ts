@@ -96,7 +96,7 @@ export class Chat {
   #typed = ""; // what is in the field
   #required: boolean; // visitors must be identified
   #barred = false;
-  #loading: Promise<void> = Promise.resolve(); // a message waits for what is read
+  #loading: Promise<unknown> = Promise.resolve(); // a message waits for what is read
   readonly #unwatch: () => void;
   readonly #client: Client;
   readonly #view: View;
@@ -132,13 +132,18 @@ export class Chat {
     return this.#turns.length === 0;
   }
 
-  /** restore brings back the thread that the browser was in; called when somebody looks. */
-  restore(): Promise<void> {
-    return (this.#loading = this.#loading.then(() => this.#restoreNow()));
+  /**
+   * restore brings back the thread that the browser was in; called when somebody looks.
+   * posting: a message waits for it, and fails where nothing says whose session it is.
+   */
+  restore(posting = false): Promise<void> {
+    const done = this.#loading.then(() => this.#restoreNow(posting));
+    this.#loading = done.catch(() => 0);
+    return done;
   }
 
-  async #restoreNow(): Promise<void> {
-    if (this.busy === "sending") return;
+  async #restoreNow(posting: boolean): Promise<void> {
+    if (this.busy === "sending" && !posting) return;
     if (this.#stale && this.#threadId && this.#live.length === 0) {
       this.#stale = false;
       return this.#load(this.#threadId, true);
@@ -153,14 +158,18 @@ export class Chat {
     this.#restored = true;
     const asks = draft && draft.owner !== ANONYMOUS && !this.#recalled && this.#client.identified;
     if (!place && !asks) return;
+    const { signal } = this.#scope;
     try {
       this.#view.loading(true);
-      const scope = this.#scope;
       const owner = await this.#owner();
-      if (scope.signal.aborted) return;
+      if (signal.aborted) return;
       if (asks) this.#recall(owner);
       if (owner === place?.owner) await this.#load(place.id, true);
     } catch (e) {
+      if (signal.aborted) return;
+      // The place is looked for again when somebody looks, and before anything is sent.
+      this.#restored = false;
+      if (posting) throw e;
       this.#fail(e);
     } finally {
       this.#view.loading(false);
@@ -179,12 +188,12 @@ export class Chat {
   /** write keeps what is typed; of somebody identified, as soon as it is known who that is. */
   write(text: string): void {
     this.#typed = text;
-    this.#recalled = true;
     this.#keep();
   }
 
   /** keep stores what is queued with what is typed: after a reload both are in the field. */
   #keep(): void {
+    this.#recalled = true;
     const owner = this.#client.identified ? this.#me : ANONYMOUS;
     const text = both(this.#next, this.#typed);
     this.#client.store.set("draft", text && owner ? JSON.stringify({ owner, text }) : null);
@@ -236,10 +245,11 @@ export class Chat {
 
   async #post(turn: Turn): Promise<void> {
     this.#show();
-    await this.#loading;
-    if (!this.#turns.includes(turn)) return this.#show();
-    const { signal } = this.#scope;
+    let { signal } = this.#scope;
     try {
+      await this.restore(true);
+      if (!this.#turns.includes(turn)) return;
+      ({ signal } = this.#scope);
       const sent = await this.#client.send(turn.text, { threadId: this.#threadId, idempotencyKey: turn.id, signal });
       if (signal.aborted) return;
       turn.state = "done";
@@ -390,7 +400,7 @@ export class Chat {
 
   /** open shows another thread. */
   async open(threadId: string): Promise<void> {
-    if (threadId === this.#threadId) return;
+    if (threadId === this.#threadId && !this.#stale) return;
     this.#leave();
     this.#view.reset(this.#turns);
     this.#view.loading(true);
@@ -427,7 +437,7 @@ export class Chat {
 
   /** look is called when somebody looks again. */
   look(): void {
-    if (this.#stale || !this.#restored) void this.restore();
+    void this.restore();
   }
 
   close(): void {
@@ -459,11 +469,12 @@ export class Chat {
    */
   async #load(threadId: string, quiet: boolean): Promise<void> {
     const { signal } = this.#scope;
+    this.#threadId = threadId;
+    if (quiet) this.#view.notice(null);
     try {
       const history = await this.#client.history(threadId, signal);
       if (signal.aborted) return;
       const unsent = this.#turns.filter((t) => t.state === "unsent" || t.state === "sending");
-      this.#threadId = threadId;
       this.#live = [];
       this.#runs.clear();
       this.#scope.abort();
@@ -483,7 +494,11 @@ export class Chat {
     } catch (e) {
       if (signal.aborted) return;
       if (e instanceof ApiError && e.code === "NOT_FOUND" && quiet) this.#client.store.set("thread", null);
-      else this.#fail(e);
+      else {
+        // What is sent meanwhile goes into it all the same; it is read when somebody looks again.
+        this.#stale = true;
+        this.#fail(e);
+      }
     }
   }
 

@@ -4,7 +4,7 @@ import { ApiError, problem, type Config, type History, type Page, type RunEvent,
 import { online, sleep, systemClock, type Clock } from "./clock";
 import { Emitter } from "./emitter";
 import { follow, type RunRef } from "./follow";
-import { frames, type Frame } from "../../../reader/sse";
+import { frames } from "../../../reader/sse";
 import { Store } from "./store";
 
 /** A token of the page's back end, or a function that fetches a fresh one. */
@@ -139,22 +139,20 @@ export class Client extends Emitter<ClientEvents> {
     return follow(
       run,
       {
-        events: (runId, after, signal) => this.#events(runId, after, signal),
+        events: async (runId, after, signal) => {
+          const res: Response = await this.#call("GET", `/runs/${part(runId)}/events`, {
+            headers: { Accept: "text/event-stream", ...(after !== null && { "Last-Event-ID": after }) },
+            signal,
+            stream: true,
+          });
+          return frames(res.body!);
+        },
         history: (threadId, signal) => this.history(threadId, signal),
         online,
       },
       this.#clock,
       o.signal ?? this.#end.signal,
     );
-  }
-
-  async #events(runId: string, after: string | null, signal: AbortSignal): Promise<AsyncIterable<Frame>> {
-    const res = await this.#call<Response>("GET", `/runs/${part(runId)}/events`, {
-      headers: { Accept: "text/event-stream", ...(after !== null && { "Last-Event-ID": after }) },
-      signal,
-      stream: true,
-    });
-    return frames(res.body ?? new ReadableStream<Uint8Array>({ start: (c) => c.close() }));
   }
 
   /** history is the newest 100 messages of a thread, oldest first. */

@@ -33,7 +33,7 @@ class World {
         set: (k, v) => void (v ? this.kept.set(k, v) : this.kept.delete(k)),
         watch: (f) => (this.watchers.push(f), () => undefined),
       },
-      session: async () => (this.minted++, this.session),
+      session: async () => (this.minted++, (await this.mints?.()) ?? this.session),
       send: async (content, o) => {
         this.sent.push({ content, threadId: o.threadId, key: o.idempotencyKey });
         return this.sends(content, o);
@@ -504,6 +504,94 @@ test("what another tab did while a reply was written here is shown when it has e
   await settle();
   assert.deepEqual(w.asked, ["new"]);
   assert.ok(w.runs.has("r2"));
+});
+
+test("a chat that could not be found is looked for again, and nothing is sent elsewhere", async () => {
+  const w = new World();
+  const limited = new ApiError(429, "RATE_LIMITED", "");
+  w.place("v:v1", "t1");
+  w.histories = async () => ({ items: [message("user", "before"), message("assistant", "yes")] });
+  w.mints = async () => {
+    throw limited;
+  };
+  await w.chat.restore();
+  assert.deepEqual([w.asked, w.notices.at(-1)], [[], "RATE_LIMITED"]);
+  await w.chat.send("and now?");
+  assert.deepEqual([w.said(), w.sent, JSON.parse(w.kept.get("thread")).id], [["u unsent and now?"], [], "t1"]);
+
+  w.mints = undefined;
+  await w.chat.retry(w.turns[0]);
+  await settle();
+  assert.deepEqual(w.sent.map((s) => s.threadId), ["t1"]);
+  assert.deepEqual(w.said(), ["u done before", "a done yes", "u done and now?", "a live"]);
+  assert.equal(w.notices.at(-1), null);
+  assert.equal(JSON.parse(w.kept.get("thread")).id, "t1");
+
+  const again = new World();
+  again.place("v:v1", "t1");
+  again.histories = w.histories;
+  again.mints = async () => {
+    throw limited;
+  };
+  await again.chat.restore();
+  again.mints = undefined;
+  again.chat.look();
+  await settle();
+  assert.deepEqual([again.said(), again.notices.at(-1)], [["u done before", "a done yes"], null]);
+});
+
+test("a chat that could not be found is not looked for where the visitor went on to another one", async () => {
+  const w = new World();
+  let refuse;
+  w.place("v:v1", "t1");
+  w.mints = () => new Promise((_, reject) => (refuse = reject));
+  const restored = w.chat.restore();
+  await settle();
+  w.mints = undefined;
+  w.chat.fresh();
+  refuse(new ApiError(503, "UNAVAILABLE", ""));
+  await restored;
+  await w.chat.send("anew");
+  assert.deepEqual([w.asked, w.sent.map((s) => s.threadId), w.notices.at(-1)], [[], [null], null]);
+});
+
+test("a chat that could not be read takes what is sent, and is read when somebody looks again", async () => {
+  const w = new World();
+  const failing = async () => {
+    throw new ApiError(503, "UNAVAILABLE", "");
+  };
+  w.place("v:v1", "t1");
+  w.histories = failing;
+  await w.chat.restore();
+  assert.deepEqual(w.notices.at(-1), "UNAVAILABLE");
+  await w.chat.send("and now?");
+  await settle();
+  assert.deepEqual([w.sent.map((s) => s.threadId), w.said()], [["t1"], ["u done and now?", "a live"]]);
+  await w.feed("run1", completed("fine"));
+  const all = [message("user", "before"), message("assistant", "yes"), message("user", "and now?"), message("assistant", "fine")];
+  w.histories = async () => ({ items: all });
+  w.chat.look();
+  await settle();
+  assert.deepEqual([w.said(), w.notices.at(-1)], [["u done before", "a done yes", "u done and now?", "a done fine"], null]);
+
+  // What another tab did is not lost either.
+  w.kept.set("thread", JSON.stringify({ owner: "v:v1", id: "t1", at: 2 }));
+  w.histories = failing;
+  w.watchers[0]("thread");
+  await settle();
+  all.push(message("user", "elsewhere"));
+  w.histories = async () => ({ items: all });
+  w.chat.look();
+  await settle();
+  assert.equal(w.said().at(-1), "u done elsewhere");
+
+  // Nor is one that was chosen in the list: choosing it once more reads it.
+  w.histories = failing;
+  await w.chat.open("t2");
+  assert.deepEqual(w.said(), []);
+  w.histories = async () => ({ items: [message("user", "another")] });
+  await w.chat.open("t2");
+  assert.deepEqual(w.said(), ["u done another"]);
 });
 
 test("a message that is written before the chat is found goes into it", async () => {
