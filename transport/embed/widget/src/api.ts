@@ -127,9 +127,9 @@ export class ApiError extends Error {
     super(code + (detail && ": " + detail));
   }
 
-  /** Whether the same call may succeed later without anybody's help. */
+  /** Whether the same call may succeed later without anybody's help: of ours each one may. */
   get transient(): boolean {
-    return this.status === 0 ? this.code === "NETWORK" : this.status === 408 || this.status === 429 || this.status >= 500;
+    return !this.status || this.status === 408 || this.status === 429 || this.status >= 500;
   }
 }
 

@@ -197,6 +197,28 @@ test("a function that gives no token fails as IDENTITY_TOKEN, and nothing is min
   assert.equal(w.minted, 0);
 });
 
+test("a function that gives no token once is asked again, before a message is sent and while a reply is read", async () => {
+  const w = new World();
+  let down = true;
+  w.client.identify(() => (down ? Promise.reject(new Error("503")) : "jwt"));
+  w.answer = () => json(202, { run_id: "r" });
+  const sent = w.client.send("x");
+  await w.clock.turn(500);
+  down = false;
+  await w.clock.turn(5_000);
+  assert.deepEqual(await sent, { run_id: "r" });
+
+  await w.clock.turn(3_600_000); // the session has to be renewed
+  down = true;
+  w.answer = () => new Response('data: {"type":"run.completed","status":"succeeded","text":"ab"}\n\n');
+  const got = collect(w.client.stream({ threadId: "t", runId: "r" }));
+  await w.clock.turn(500);
+  down = false;
+  await w.clock.turn(5_000);
+  assert.ok(got.ended && !got.error, String(got.error));
+  assert.deepEqual(got.events.map((e) => e.state ?? e.text), ["retrying", "open", "ab"]);
+});
+
 test("a refused identity says why", async () => {
   const w = new World({ userToken: "bad" });
   w.mint = () => problem(401, "EMBED_IDENTITY_INVALID", { reason: "signature" });
