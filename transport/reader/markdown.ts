@@ -321,7 +321,7 @@ function hosts(text: string): string[] {
 
 /** clean is a text with lines ended in one way, without control characters and without marks of citations, whole or under way. */
 export function clean(text: string): string {
-  return text.replace(/\r\n?/g, "\n").replace(/[\0-\b\v-\x1f\x7f-\x9f]| ?\[kb:[^\]]*]?/g, "");
+  return text.replace(/\r\n?/g, "\n").replace(/[\0-\b\v-\x1f\x7f-\x9f]| ?\[kb:([\w-]+#\d+]|[\w#-]*$)/g, "");
 }
 
 /** visible is a text of one line without what cannot be seen or turns its direction. */

@@ -213,5 +213,7 @@ test("a text that grows changes only its last piece", () => {
 test("marks of citations are not shown, nor what becomes one", () => {
   const mark = "[kb:01a1fe1a-f0b8-76f3-9442-f6225bb3af01#37]";
   assert.equal(clean(`One ${mark}. Two${mark}${mark} [1] [kb`), "One. Two [1] [kb");
+  // What only looks like a mark is text, and hides nothing behind it.
+  for (const text of ["Write [kb: and\n\nthen the rest.", "Write [kb:a#1 and the rest", "[kb:<id>#<n>] is a mark", "A list [kb: a, b] of names"]) assert.equal(clean(text), text);
   for (let n = 4; n < mark.length; n++) assert.equal(clean("One " + mark.slice(0, n)), "One");
 });
