@@ -144,7 +144,7 @@ export async function problem(res: Response): Promise<ApiError> {
     res.status,
     str(body.code) || "HTTP_" + res.status,
     str(body.detail),
-    Math.max(0, seconds) * 1000,
+    seconds * 1000,
     str(body.run_id) || null,
     str(body.reason) || null,
   );

@@ -154,7 +154,7 @@ export class Chat {
     if (!this.#client.identified) this.#recall(ANONYMOUS);
     if (this.#barred) return;
     // An end user's thread waits until the page has said who the visitor is.
-    if (place && place.owner[0] === "e" && !this.#client.identified) return;
+    if (place?.owner[0] === "e" && !this.#client.identified) return;
     this.#restored = true;
     const asks = draft && draft.owner !== ANONYMOUS && !this.#recalled && this.#client.identified;
     if (!place && !asks) return;

@@ -99,19 +99,15 @@ export class Client extends Emitter<ClientEvents> {
   }
 
   /** identify makes the visitor the person that the token names, from the next call on. */
-  identify(user: UserToken): void {
-    this.#become(user);
+  identify(user: UserToken | undefined): void {
+    this.#identity++;
+    this.#user = user;
+    this.#current = this.#minting = null;
   }
 
   /** logout makes the visitor nobody in particular again. */
   logout(): void {
-    this.#become(undefined);
-  }
-
-  #become(user: UserToken | undefined): void {
-    this.#identity++;
-    this.#user = user;
-    this.#current = this.#minting = null;
+    this.identify(undefined);
   }
 
   /**
@@ -181,7 +177,7 @@ export class Client extends Emitter<ClientEvents> {
     const locks = this.store.shared && (navigator.locks as LockManager | undefined);
     if (!locks || this.store.get("visitor")) return this.#mintNow();
     // Two tabs of a newcomer must not become two visitors.
-    return await locks.request(this.store.prefix + "mint", () => this.#mintNow());
+    return locks.request(this.store.prefix + "mint", () => this.#mintNow());
   }
 
   async #mintNow(): Promise<Session> {
@@ -227,7 +223,7 @@ export class Client extends Emitter<ClientEvents> {
     const signals = [c.signal ?? this.#end.signal, this.#end.signal];
     for (const s of signals) {
       if (s.aborted) abort();
-      s.addEventListener("abort", abort, { once: true });
+      s.addEventListener("abort", abort);
     }
     try {
       const res = await this.#http(this.baseUrl + "/v1/embed" + path, {

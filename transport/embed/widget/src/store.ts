@@ -3,8 +3,9 @@
  * of an origin, or in memory where that is unavailable.
  */
 export class Store {
-  #memory = new Map<string, string>();
+  #memory = new Map<string, string | null>();
   #area: Storage | null = null;
+  #full = new Set<string>(); // names of which the storage did not take the value
   readonly prefix: string;
 
   constructor(name: string) {
@@ -25,22 +26,23 @@ export class Store {
 
   get(name: string): string | null {
     try {
-      if (this.#area) return this.#area.getItem(this.prefix + name);
+      if (this.#area && !this.#full.has(name)) return this.#area.getItem(this.prefix + name);
     } catch {
       this.#area = null;
     }
-    return this.#memory.get(name) ?? null;
+    return this.#memory.get(name) || null;
   }
 
   /** set keeps a value; null or "" forgets it. */
   set(name: string, value: string | null): void {
-    if (value) this.#memory.set(name, value);
-    else this.#memory.delete(name);
+    this.#memory.set(name, value);
     try {
       if (value) this.#area?.setItem(this.prefix + name, value);
       else this.#area?.removeItem(this.prefix + name);
+      this.#full.delete(name);
     } catch {
       // Full: other pages of the site keep their data, we go on without.
+      this.#full.add(name);
     }
   }
 
@@ -48,7 +50,10 @@ export class Store {
   watch(f: (name: string, value: string | null) => void): () => void {
     if (!this.#area) return () => undefined;
     const listener = (e: StorageEvent): void => {
-      if (e.storageArea === this.#area && e.key?.startsWith(this.prefix)) f(e.key.slice(this.prefix.length), e.newValue);
+      if (e.storageArea !== this.#area || !e.key?.startsWith(this.prefix)) return;
+      const name = e.key.slice(this.prefix.length);
+      this.#full.delete(name); // the other tab's is newer
+      f(name, e.newValue);
     };
     addEventListener("storage", listener);
     return () => removeEventListener("storage", listener);

@@ -66,7 +66,7 @@ test("ten calls at once mint one session", async () => {
 });
 
 /** Browser is what the tests of storage need of one: localStorage and locks, until restore. */
-function browser({ storage, request }) {
+function browser({ storage, request, listen = () => undefined }) {
   const put = (on, name, value) => {
     const was = Object.getOwnPropertyDescriptor(on, name);
     Object.defineProperty(on, name, { configurable: true, ...value });
@@ -74,7 +74,7 @@ function browser({ storage, request }) {
   };
   const back = [
     put(globalThis, "localStorage", { get: storage }),
-    put(globalThis, "addEventListener", { value: () => undefined }),
+    put(globalThis, "addEventListener", { value: listen }),
     put(globalThis, "removeEventListener", { value: () => undefined }),
     put(globalThis, "navigator", { value: { locks: { request } } }),
   ];
@@ -104,6 +104,38 @@ test("a newcomer's session is minted under a lock that the tabs share", async (t
   await w.client.session();
   assert.deepEqual(held, ["svc:KEYID:mint"]);
   assert.equal(kept.get("svc:KEYID:visitor"), "svc_vi_1");
+});
+
+test("what storage has no room for is known to the page all the same, until another tab keeps it", async (t) => {
+  const kept = new Map();
+  let full = false;
+  const area = {
+    getItem: (k) => kept.get(k) ?? null,
+    setItem: (k, v) => {
+      if (full) throw new DOMException("full", "QuotaExceededError");
+      kept.set(k, v);
+    },
+    removeItem: (k) => void kept.delete(k),
+  };
+  let changed;
+  t.after(browser({ storage: () => area, request: async (name, f) => f(), listen: (_, f) => (changed = f) }));
+  const { store } = new World().client;
+  store.set("thread", "old");
+  store.set("open", "1");
+  full = true;
+  store.set("thread", "new");
+  assert.deepEqual([store.get("thread"), store.get("open"), kept.get("svc:KEYID:thread")], ["new", "1", "old"]);
+  store.set("thread", null);
+  assert.equal(store.get("thread"), null);
+  store.set("thread", "newer");
+  kept.set("svc:KEYID:thread", "another tab's");
+  changed({ storageArea: area, key: "svc:KEYID:thread", newValue: "another tab's" });
+  assert.equal(store.get("thread"), "another tab's");
+  store.set("thread", "mine");
+  full = false;
+  store.set("thread", "kept");
+  kept.set("svc:KEYID:thread", "read");
+  assert.equal(store.get("thread"), "read");
 });
 
 test("the visitor value is sent back, so that the visitor stays the same", async () => {
