@@ -57,19 +57,19 @@ type AgentVersionCreate struct {
 
 // AgentAnswer wraps an agent, with the version that the call made or published.
 type AgentAnswer struct {
-	Agent   *Agent        `json:"agent"`
+	Agent   *Agent        `json:"agent" null:"false"`
 	Version *AgentVersion `json:"version,omitempty" doc:"The version that the call made or published."`
 }
 
 // AgentPublished is the response to a publish.
 type AgentPublished struct {
-	Agent    *Agent        `json:"agent"`
-	Version  *AgentVersion `json:"version" doc:"The version that was published."`
+	Agent    *Agent        `json:"agent" null:"false"`
+	Version  *AgentVersion `json:"version" null:"false" doc:"The version that was published."`
 	Warnings []string      `json:"warnings" doc:"What the manifest names that does not exist or is not granted now; empty: nothing."`
 }
 
 // AgentVersionAnswer wraps a new version.
 type AgentVersionAnswer struct {
-	Version  *AgentVersion `json:"version"`
+	Version  *AgentVersion `json:"version" null:"false"`
 	Warnings []string      `json:"warnings" doc:"What the manifest names that does not exist or is not granted now; empty: nothing."`
 }

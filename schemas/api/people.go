@@ -87,8 +87,8 @@ type Login struct {
 
 // LoggedIn is the response of POST /v1/auth/login; the session is in the cookie.
 type LoggedIn struct {
-	User   *User   `json:"user"`
-	Tenant *Tenant `json:"tenant"`
+	User   *User   `json:"user" null:"false"`
+	Tenant *Tenant `json:"tenant" null:"false"`
 }
 
 // PasswordChange is the body of POST /v1/auth/password.

@@ -64,12 +64,12 @@ type SkillPatch struct {
 
 // SkillAnswer wraps a new skill.
 type SkillAnswer struct {
-	Skill *Skill `json:"skill"`
+	Skill *Skill `json:"skill" null:"false"`
 }
 
 // SkillDetail is the response of GET and PATCH /v1/browser-skills/{id}.
 type SkillDetail struct {
-	Skill              *Skill       `json:"skill"`
+	Skill              *Skill       `json:"skill" null:"false"`
 	Grants             []SkillGrant `json:"grants" doc:"Who may call its tools, newest first; at most 100 of them."`
 	Runs               []SkillRun   `json:"runs" doc:"The last 20 runs, newest first."`
 	CredentialsDropped bool         `json:"credentials_dropped,omitempty" doc:"true: the skill visits another host now, and the old secrets were dropped."`
@@ -179,7 +179,7 @@ func (SkillParams) Schema(huma.Registry) *huma.Schema {
 
 // SkillRunAnswer wraps a run of a skill.
 type SkillRunAnswer struct {
-	Run *SkillRun `json:"run"`
+	Run *SkillRun `json:"run" null:"false"`
 }
 
 // SkillRun is one run of a skill (open-parts.md, Browser skills).

@@ -26,7 +26,7 @@ type User struct {
 	ID        id.UserID      `json:"id" doc:"The id, a version 7 UUID."`
 	Email     string         `json:"email" doc:"Unique in the tenant."`
 	Name      string         `json:"name" doc:"For people."`
-	Role      lifecycle.Role `json:"role"`
+	Role      lifecycle.Role `json:"role" enum:"member,admin,owner"`
 	CreatedAt time.Time      `json:"created_at" doc:"UTC."`
 	UpdatedAt time.Time      `json:"updated_at" doc:"UTC."`
 }
@@ -34,8 +34,8 @@ type User struct {
 // Me identifies the caller (GET /v1/auth/me).
 type Me struct {
 	Principal string         `json:"principal" doc:"apikey:<id> or user:<id>, as in the audit log"`
-	Role      lifecycle.Role `json:"role"`
-	Tenant    *Tenant        `json:"tenant"`
+	Role      lifecycle.Role `json:"role" enum:"member,admin,owner"`
+	Tenant    *Tenant        `json:"tenant" null:"false"`
 	User      *User          `json:"user,omitempty" doc:"of a console session"`
 }
 

@@ -107,7 +107,7 @@ type Run struct {
 	Input           Value               `json:"input,omitzero" doc:"One-off runs: as it was sent. Messages: { text, attachment_ids?, options? }. Absent with view=summary."`
 	Output          Value               `json:"output,omitzero" doc:"{ text, json? }; null until it has succeeded. Absent with view=summary."`
 	Asked           Opt[string]         `json:"asked,omitzero" doc:"With view=summary: the first 200 characters of what was asked."`
-	Error           *RunError           `json:"error" doc:"Why it failed or was cancelled."`
+	Error           *RunError           `json:"error" doc:"Why it failed or was cancelled; null: it did neither."`
 	Origin          Origin              `json:"origin" doc:"What started it."`
 	EndUserID       *id.EndUserID       `json:"end_user_id" doc:"On whose behalf it runs."`
 	TokensIn        int64               `json:"tokens_in" doc:"Of all steps."`
@@ -163,7 +163,7 @@ type Step struct {
 
 // RunAnswer is a run with its steps, or with as many of them as fit.
 type RunAnswer struct {
-	Run        *Run        `json:"run"`
+	Run        *Run        `json:"run" null:"false"`
 	Steps      []Step      `json:"steps" doc:"By idx. They end early at 4 MiB of JSON, after at least one step."`
 	NextCursor Opt[string] `json:"next_cursor,omitzero" doc:"Only when steps were left out: the cursor for the next ones."`
 }

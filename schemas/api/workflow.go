@@ -52,26 +52,26 @@ type WorkflowVersionCreate struct {
 
 // WorkflowAnswer wraps a workflow, with the version that the call made.
 type WorkflowAnswer struct {
-	Workflow *Workflow        `json:"workflow"`
+	Workflow *Workflow        `json:"workflow" null:"false"`
 	Version  *WorkflowVersion `json:"version,omitempty" doc:"The version that the call made."`
 }
 
 // WorkflowPublished is the response to a publish.
 type WorkflowPublished struct {
-	Workflow *Workflow        `json:"workflow"`
-	Version  *WorkflowVersion `json:"version" doc:"The version that was published."`
+	Workflow *Workflow        `json:"workflow" null:"false"`
+	Version  *WorkflowVersion `json:"version" null:"false" doc:"The version that was published."`
 	Warnings []string         `json:"warnings" doc:"What a run could fail on as things are now; empty: nothing."`
 }
 
 // WorkflowVersionAnswer wraps a new version.
 type WorkflowVersionAnswer struct {
-	Version  *WorkflowVersion `json:"version"`
+	Version  *WorkflowVersion `json:"version" null:"false"`
 	Warnings []string         `json:"warnings" doc:"What a run could fail on as things are now; empty: nothing."`
 }
 
 // WorkflowAndVersions is the response of GET /v1/workflows/{id}.
 type WorkflowAndVersions struct {
-	Workflow   *Workflow         `json:"workflow"`
+	Workflow   *Workflow         `json:"workflow" null:"false"`
 	Versions   []WorkflowVersion `json:"versions" doc:"Newest first. They end early at 4 MiB of JSON, after at least one version."`
 	NextCursor Opt[string]       `json:"next_cursor,omitzero" doc:"When limit or cursor is given, and when versions were left out; null: the last page."`
 

@@ -22,6 +22,7 @@ import (
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/skill"
 )
 
 // Info is the head of the OpenAPI document.
@@ -144,6 +145,20 @@ func (b *docBuilder) schemas() (map[string]any, error) {
 			"retry_after": map[string]any{"type": "integer", "description": "Seconds, as in Retry-After."},
 			"run_id":      map[string]any{"type": "string", "format": "uuid", "minLength": 36, "maxLength": 36, "description": "For EMBED_RUN_IN_FLIGHT: the run to wait for, or to cancel."},
 			"reason":      map[string]any{"type": "string", "enum": identityReasons, "description": "For EMBED_IDENTITY_INVALID: why the identity token is refused."},
+			"errors":      map[string]any{"type": "array", "items": map[string]any{"type": "string"}, "description": "For MCP_UNREACHABLE: what the tool server, or the way to it, answered."},
+			"extensions": map[string]any{
+				"type":        "object",
+				"description": "For BROWSER_SKILL_RUN_FAILED: the run that did not land, and its fault.",
+				"required":    []string{"code", "run_id"},
+				"properties": map[string]any{
+					"code":      map[string]any{"type": "string", "enum": skill.Codes, "description": "Stable."},
+					"run_id":    map[string]any{"type": "string", "format": "uuid", "minLength": 36, "maxLength": 36, "description": "The run of the skill."},
+					"step_id":   map[string]any{"type": "string", "description": "The step that failed."},
+					"selectors": map[string]any{"type": "array", "items": map[string]any{"type": "string"}, "description": "The selectors that were tried."},
+					"field":     map[string]any{"type": "string", "description": "The field of the preview or of the result."},
+					"url":       map[string]any{"type": "string", "description": "The page."},
+				},
+			},
 		},
 	}}
 	raw, err := json.Marshal(b.t.reg.schemas)
@@ -235,6 +250,12 @@ func (b *docBuilder) operation(e *endpoint) *huma.Operation {
 }
 
 func (b *docBuilder) parameters(e *endpoint, op *huma.Operation) {
+	for _, f := range e.Params {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: f.Name, In: "header", Description: f.Description, Schema: &huma.Schema{Type: huma.TypeString}})
+	}
+	if e.Tagged {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: "If-None-Match", In: "header", Description: "The ETag of the answer that the caller has.", Schema: &huma.Schema{Type: huma.TypeString}})
+	}
 	known := map[string]bool{}
 	if e.plan != nil {
 		for _, group := range []struct {
@@ -304,6 +325,14 @@ func (b *docBuilder) success(e *endpoint, op *huma.Operation) {
 	op.Responses[strconv.Itoa(e.Status)] = r
 	if e.limited() {
 		describeLimit(r)
+	}
+	for _, f := range e.Headers {
+		r.Headers[f.Name] = &huma.Header{Description: f.Description, Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	if e.Tagged {
+		r.Headers["ETag"] = &huma.Header{Description: "Names this content; If-None-Match takes it.", Schema: &huma.Schema{Type: huma.TypeString}}
+		op.Responses[strconv.Itoa(http.StatusNotModified)] = &huma.Response{Description: "Not Modified: the caller has this content.",
+			Headers: map[string]*huma.Header{"X-Request-Id": r.Headers["X-Request-Id"], "ETag": r.Headers["ETag"]}}
 	}
 	if e.Idempotent {
 		r.Headers["Idempotency-Replayed"] = &huma.Header{Description: "true when this is the first response, replayed.", Schema: &huma.Schema{Type: huma.TypeString}}
@@ -472,7 +501,7 @@ func HandleOpenAPI(t *Table, path string, info Info) {
 	})
 	HandleRaw(t, Route{
 		Method: http.MethodGet, Path: path, ID: "getOpenAPI", Summary: "The OpenAPI document", Tag: "Service",
-		Description: "The live description of this interface; needs no key.", MediaType: "application/json",
+		Description: "The live description of this interface; needs no key.", MediaType: "application/json", Tagged: true,
 		Answer: map[string]any{"openapi": "3.1.0", "info": map[string]any{"title": info.Title, "version": info.Version}, "paths": map[string]any{}},
 	}, func(_ context.Context, _ *Caller, in *Raw) (*RawAnswer, error) {
 		f, err := document()
@@ -482,7 +511,7 @@ func HandleOpenAPI(t *Table, path string, info Info) {
 		a := &RawAnswer{ContentType: "application/json", Body: f.plain, Headers: []Header{
 			{"ETag", f.etag}, {"Cache-Control", "no-cache"}, {"Vary", "Accept-Encoding"},
 		}}
-		if strings.Contains(in.Header("If-None-Match"), f.etag) {
+		if Matches(in.Header("If-None-Match"), f.etag) {
 			return &RawAnswer{Status: http.StatusNotModified, Headers: a.Headers}, nil
 		}
 		if in.AcceptsGzip() {

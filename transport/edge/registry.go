@@ -114,12 +114,13 @@ func (r *registry) Schema(t reflect.Type, allowRef bool, hint string) *huma.Sche
 
 // optional makes the optional struct members of t not nullable, as huma does with other
 // optional members, unless they have the tag null:"true" (huma allows nullable:"true" for
-// scalars only).
+// scalars only). A required pointer that is never nil has the tag null:"false".
 func (r *registry) optional(t reflect.Type, s *huma.Schema) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
 		of := s.Properties[name]
-		if of != nil && f.Type.Kind() == reflect.Pointer && strings.Contains(how, "omitempty") && f.Tag.Get("null") != "true" {
+		never := f.Tag.Get("null") == "false" || strings.Contains(how, "omitempty") && f.Tag.Get("null") != "true"
+		if of != nil && f.Type.Kind() == reflect.Pointer && never {
 			delete(of.Extensions, nullableRef)
 		}
 	}

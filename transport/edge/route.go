@@ -56,6 +56,9 @@ type Route struct {
 	Example    any            // of the request body
 	Answer     any            // example of the response body; for raw responses a struct is also its schema
 	Frames     []Frame        // for streams: what a data line may hold
+	Params     []HeaderField  // header fields of requests that only the handler reads, for the document
+	Headers    []HeaderField  // header fields that the handler sets on success, for the document
+	Tagged     bool           // answers have an ETag, and If-None-Match is answered with 304; for the document
 	MediaType  string         // of downloads and raw answers, for the document
 	Hidden     bool           // not in the OpenAPI document
 	Always     bool           // served also without the node's lease: health routes
@@ -71,6 +74,9 @@ type Frame struct {
 	Data any // a struct, filled as an example; the member type is added
 	Doc  string
 }
+
+// HeaderField describes a header field for the OpenAPI document.
+type HeaderField struct{ Name, Description string }
 
 // Empty is a response without a body.
 type Empty struct{}

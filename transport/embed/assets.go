@@ -12,7 +12,7 @@ import (
 const demoPath = "/embed/v1/demo"
 
 func (e *Embed) assetRoutes(t *edge.Table) {
-	edge.HandleRaw(t, edge.Route{Method: "GET", Path: widget.ScriptPath, ID: "getWidget", Tag: Tag, MediaType: "text/javascript",
+	edge.HandleRaw(t, edge.Route{Method: "GET", Path: widget.ScriptPath, ID: "getWidget", Tag: Tag, MediaType: "text/javascript", Tagged: true,
 		Summary:     "Load the widget",
 		Description: "One file: script tag, custom element and headless client. It has an ETag. A service that was built without it answers EMBED_BUNDLE_UNAVAILABLE.",
 		Codes:       []problem.Code{problem.CodeEmbedBundleUnavailable}}, e.script)

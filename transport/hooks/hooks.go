@@ -103,7 +103,12 @@ func (h *Hooks) Register(t *edge.Table, f Firer) {
 			"and one with the same `Idempotency-Key` too, if its body is the same.",
 		Codes:   []problem.Code{problem.CodeInvalidSignature, problem.CodeInvalidBody, problem.CodeAgentNotPublished, problem.CodeWorkflowNotPublished, problem.CodeNotFound, problem.CodePayloadTooLarge, problem.CodeValidation},
 		Example: map[string]any{"text": "Sort this issue.", "issue": 42}, Answer: api.RunStarted{RunID: id.RunID{UUID: id.UUID{0x01, 0xa1, 0xfe, 0x1a, 0xf0, 0xb8, 0x76, 0xf3, 0x94, 0x42, 0xf6, 0x22, 0x5b, 0xb3, 0xaf, 3}}},
-		MediaType: "application/json"}, endpoint{h, f})
+		MediaType: "application/json", Params: []edge.HeaderField{
+			{Name: signatureHeader, Description: "sha256= and the HMAC-SHA256 of the raw body under the trigger's secret, 64 hex digits. Required, unless X-Hub-Signature-256 is given."},
+			{Name: hubSignatureHeader, Description: "The same, as code hosts name it; X-Svc-Signature-256 takes precedence."},
+			{Name: "Svc-Delivery-Id", Description: "Names the delivery: within 24 hours a repeat is answered with the same run."},
+			{Name: "X-GitHub-Delivery", Description: "The same, as code hosts name it; Svc-Delivery-Id takes precedence."},
+		}}, endpoint{h, f})
 }
 
 // endpoint implements edge.Signed.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +33,41 @@ func newDocument(t testing.TB) document {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// A member of a response that may be null says when it is: the others never are.
+func TestTheDocumentSaysWhenAMemberIsNull(t *testing.T) {
+	d := newDocument(t)
+	schemas := at(d.tree, "components", "schemas").(map[string]any)
+	may := 0
+	for name, s := range schemas {
+		required, _ := at(s, "required").([]any)
+		for _, member := range required {
+			p := at(s, "properties", member.(string))
+			for _, one := range asList(at(p, "anyOf")) {
+				if at(one, "type") != "null" {
+					continue
+				}
+				may++
+				if text, _ := at(p, "description").(string); !strings.Contains(text, "null: ") {
+					t.Errorf("%s.%s may be null, and its description %q does not say when", name, member, text)
+				}
+			}
+		}
+	}
+	if may == 0 {
+		t.Error("no member may be null: the test reads the wrong place")
+	}
+	for _, name := range []string{"User", "Me"} {
+		if roles := asList(at(schemas[name], "properties", "role", "enum")); !slices.Equal(roles, []any{"member", "admin", "owner"}) {
+			t.Errorf("%s.role is one of %v", name, roles)
+		}
+	}
+}
+
+func asList(v any) []any {
+	list, _ := v.([]any)
+	return list
 }
 
 // at returns a member by its path.

@@ -367,6 +367,7 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 	const tag = "Sessions"
 	describePeople(t)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/login", ID: "login", Answer: api.LoggedIn{User: &sampleUser, Tenant: &sampleTenant},
+		Headers: []edge.HeaderField{{Name: "Set-Cookie", Description: "svc_session, the cookie of the session."}},
 		Summary: "Log in",
 		Description: "Sets the cookie svc_session, which ends after 12 hours without use or after 7 days. tenant_id is needed only if e-mail and password match " +
 			"users of several tenants: then the response is TENANT_REQUIRED. " +
@@ -379,10 +380,11 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 	sessionsOf := func(c *edge.Caller) msg.Revoked {
 		return msg.Revoked{What: msg.RevokedUser, Tenant: c.Tenant, User: c.User}
 	}
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/logout", ID: "logout", Summary: "Log out",
+	deletes := []edge.HeaderField{{Name: "Set-Cookie", Description: "Deletes svc_session, the cookie of the session."}}
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/logout", ID: "logout", Summary: "Log out", Headers: deletes,
 		Description: "Ends the session and deletes its cookie. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, _ *nothing) msg.Revoked { return sessionsOf(c) })}, p.logout)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change your own password",
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change your own password", Headers: deletes,
 		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited like logging in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Again:   again(p, func(c *edge.Caller, _ *passwordInput) msg.Revoked { return sessionsOf(c) }),
 		Example: map[string]any{"current": "correct horse battery", "new": "battery horse correct"}}, p.changePassword)

@@ -160,7 +160,7 @@ func TestSkillRoutes(t *testing.T) {
 	_, _, err = w.Platform.Files.Put(t.Context(), key, bytes.NewReader([]byte("jpeg")), 100)
 	w.must(err)
 	runs.mu.Lock()
-	runs.fails = &problem.Error{Code: problem.CodeBrowserSkillRunFailed, Detail: "The order field was not found.", Extensions: map[string]any{"extensions": map[string]any{"code": "not_found", "run_id": "r"}}}
+	runs.fails = &problem.Error{Code: problem.CodeBrowserSkillRunFailed, Detail: "The order field was not found.", Extensions: map[string]any{"extensions": map[string]any{"code": "not_found", "run_id": id.NewAnywhere().String()}}}
 	runs.mu.Unlock()
 	w.routes(fill, []route{
 		{"a host that residency does not allow", "POST", skills, body("Far", ""), 400, problem.CodeBrowserSkillInvalid, "residency", ""},
