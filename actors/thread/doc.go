@@ -3,7 +3,7 @@
 // attachments).
 //
 // A thread is the row threads/<id>; its address is thread/<tenant>/<thread id>. The edge
-// asks it Post and DeleteThread; runs tell it RunEnded; a sweep may tell it Wake.
+// asks it Post and DeleteThread; runs tell it RunEnded; a sweep may tell it Wake or TimerDue.
 // It tells its first open run Proceed, and every open run CancelRun when it is deleted.
 // If no run is open when a run is accepted, the run's row says that it is ready, and Proceed
 // only begins it.
@@ -39,6 +39,10 @@
 // of the runs say which runs are open; the thread does not store that. An activation reads
 // the first open runs, and learns of changes by messages. These are decisions without
 // rows, which stay in memory.
+//
+// The commit that deletes a thread with open runs sets its timer "empty". Until no run is open
+// and what the runs wrote is deleted, the timer comes again and repeats the cancels: a crash
+// loses both the cancels and the news of ends.
 //
 // Order: messages and runs are ordered by seq, never by id. Limits: at most a window of
 // open runs and of recent posts is in memory, however many are queued; when the window is

@@ -567,6 +567,81 @@ func TestOrdersThatComeAgainAfterTheDeletion(t *testing.T) {
 		FROM audit_log WHERE action = 'thread.delete' AND target_id = $1`, th)
 }
 
+// The process that deletes a thread dies before the open runs hear of it, or before the thread
+// hears that they have ended. The timer of the deletion does the rest, and until it has, it
+// stays.
+func TestADeletionOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
+	cancel := func(m any) bool { _, ok := m.(msg.CancelRun); return ok }
+	due := func(w *world, th id.ThreadID) {
+		w.is("empty", `SELECT string_agg(name, ' ') FROM timers WHERE kind = 'thread' AND entity_id = $1 AND due_at > now()`, th)
+		w.exec(`UPDATE timers SET due_at = now() WHERE entity_id = $1`, th)
+	}
+	t.Run("before a run that waits for an approval hears of it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.lost = cancel
+		n, stop := w.start()
+		th, waits, queued := w.waiting()
+		if _, err := w.ask(n, th, msg.DeleteThread{By: msg.By{Actor: "apikey:x"}}); err != nil {
+			t.Fatal(err)
+		}
+		// The timer is due, and the cancels are lost again: it comes again.
+		due(w, th)
+		halt := w.timers(n)
+		testkit.Eventually(t, "the timer is claimed", func() bool {
+			return w.text(`SELECT (claimed_until IS NOT NULL)::text FROM timers WHERE entity_id = $1`, th) == "true"
+		})
+		halt()
+		stop()
+		w.is("waiting_approval queued 0", `SELECT string_agg(status::text, ' ' ORDER BY thread_seq) || ' ' || (SELECT count(*) FROM messages WHERE thread_id = $1)
+			FROM runs WHERE thread_id = $1 AND finished_at IS NULL`, th)
+		w.exec(`UPDATE timers SET claimed_until = NULL WHERE entity_id = $1`, th)
+		w.lost = nil
+		n, _ = w.start()
+		w.timers(n)
+		for _, r := range []id.RunID{waits, queued} {
+			if got := w.end(r); got != "cancelled" {
+				t.Error(got)
+			}
+		}
+		w.emptied(th)
+	})
+	t.Run("before the thread hears that its run has replied", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.lost = func(m any) bool { _, ends := m.(msg.RunEnded); return ends || cancel(m) }
+		n, stop := w.start()
+		w.models.Hold()
+		said := w.say(n, nil, "/say one")
+		testkit.Eventually(t, "it runs", func() bool { return w.text(`SELECT status FROM runs WHERE id = $1`, said.Run) == "running" })
+		if _, err := w.ask(n, said.Thread, msg.DeleteThread{By: msg.By{Actor: "apikey:x"}}); err != nil {
+			t.Fatal(err)
+		}
+		w.models.Release()
+		if got := w.end(said.Run); got != "succeeded" {
+			t.Fatal(got)
+		}
+		stop()
+		w.is("assistant", `SELECT string_agg(role::text, ' ') FROM messages WHERE thread_id = $1`, said.Thread)
+		due(w, said.Thread)
+		w.lost = nil
+		n, _ = w.start()
+		w.timers(n)
+		w.emptied(said.Thread)
+	})
+	t.Run("a thread without an open run needs no timer", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		n, _ := w.start()
+		th := w.filled(3)
+		if _, err := w.ask(n, th, msg.DeleteThread{By: msg.By{Actor: "apikey:x"}}); err != nil {
+			t.Fatal(err)
+		}
+		w.emptied(th)
+	})
+}
+
 // Two messages that were both admitted, as the thread stood when each looked, are not
 // both accepted: the one that is second looks again, and finds the run of the first.
 func TestTwoPostsThatSawTheSame(t *testing.T) {

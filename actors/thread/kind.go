@@ -109,6 +109,15 @@ func refusal(s engine.Standing) error {
 // deletes is the audit log's action for the deletion of a thread.
 const deletes = "thread.delete"
 
+// emptyAfter is how long after the deletion of a thread with open runs its timer is due. The
+// timer repeats the cancels, and the deletion of what the runs wrote, until no run is open: a
+// crash loses the cancels, which are in memory, and the news that a run has ended.
+const emptyAfter = 5 * time.Second
+
+func emptyTimer(t id.ThreadID) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindThread, Entity: t.UUID, Name: "empty"}
+}
+
 // create returns the thread before the Post that creates it.
 func create(a cluster.Address, m any) (State, bool) {
 	post, ok := m.(msg.Post)
@@ -163,6 +172,9 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 			del := m.(msg.DeleteThread)
 			row.DeletedAt = &now
 			w.Rows = append(w.Rows, &engine.PurgeMessages{Thread: s.ID})
+			if !s.Queue.Purged {
+				w.Timers = append(w.Timers, journal.Timer{TimerKey: emptyTimer(s.ID), DueAt: now.Add(emptyAfter)})
+			}
 			entry := audit(s.ID.Shard(), del.By, deletes, "thread", s.ID.UUID, now)
 			if !del.Op.IsZero() {
 				entry.ID = id.AuditID{UUID: del.Op.UUID}
@@ -170,6 +182,7 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 			w.Audit = append(w.Audit, entry)
 		case Emptied:
 			w.Rows = append(w.Rows, &engine.PurgeMessages{Thread: s.ID})
+			w.TimersDone = append(w.TimersDone, emptyTimer(s.ID))
 		}
 	}
 	return w

@@ -41,7 +41,7 @@ func (f Machine) Decide(s State, m any, now time.Time) (decision, error) {
 			q = q.reread() // the read in flight may be from before this end
 		}
 		return s.remember(q.refilled()), nil
-	case durable.Wake:
+	case durable.Wake, durable.TimerDue:
 		return s.remember(s.Queue.reread()), nil
 	case QueueRead:
 		if m.Read != s.Queue.Reads || !s.Queue.Reading {

@@ -311,6 +311,16 @@ func TestADeletedThread(t *testing.T) {
 	if len(owed) != 2 || owed[0] != durable.Effect(Cancel{Run: a, By: by}) || owed[1] != durable.Effect(Cancel{Run: b, By: by}) {
 		t.Fatalf("owes %+v", owed)
 	}
+	// The timer of the deletion reads the queue and tells again what is open.
+	told := decide(t, s, durable.TimerDue{Name: emptyTimer(it).Name}).Next
+	reads, ok := Machine{}.Owed(told)[0].(ReadQueue)
+	if !ok {
+		t.Fatalf("owes %+v", Machine{}.Owed(told))
+	}
+	told = decide(t, told, QueueRead{Read: reads.Read, Open: []OpenRun{{b, 3}}, NextSeq: reads.NextSeq}).Next
+	if owed := (Machine{}).Owed(told); len(owed) != 1 || owed[0].(Cancel).Run != b || owed[0].Key() == (Cancel{Run: b}).Key() {
+		t.Errorf("owes %+v", owed)
+	}
 	s = decide(t, s, msg.RunEnded{Run: b}).Next
 	d = decide(t, s, msg.RunEnded{Run: a})
 	if len(d.Facts) != 1 || d.Facts[0] != any(Emptied{}) || !written(s, d, msg.RunEnded{Run: a}) || !d.Next.Queue.empty() {

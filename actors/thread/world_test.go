@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
@@ -15,10 +16,12 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
+	"agentsvc/actors/sweep"
 	"agentsvc/actors/thread"
 	"agentsvc/cluster"
 	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
+	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pg"
@@ -64,6 +67,21 @@ type world struct {
 	app     string // what the writer calls itself; empty: as all tests do
 	// stood, where set, is called when a thread has read how it stands for a run.
 	stood func(id.RunID)
+	// lost, where set, says which messages between threads and runs do not arrive. It is set
+	// while no node runs.
+	lost func(m any) bool
+}
+
+// tells carries messages between actors, except those that are lost.
+type tells struct {
+	*cluster.Node
+	lost func(any) bool
+}
+
+func (t tells) Tell(a cluster.Address, m any) {
+	if t.lost == nil || !t.lost(m) {
+		t.Node.Tell(a, m)
+	}
 }
 
 // reads is what threads read, and lets something happen between a read and its answer.
@@ -100,10 +118,10 @@ func (w *world) start() (n *node, stop func()) {
 	pool := w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true, AppName: w.app})
 	writer := journaltest.Writer(w.t, w.db, journal.Config{Pool: pool, Tables: engine.Tables})
 	n = &node{node: clustertest.Node()}
-	rows := engine.New(w.pool)
-	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: testkit.NoReaders{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: n.node, Log: zerolog.Nop()}), durable.Config{})
+	rows, to := engine.New(w.pool), tells{n.node, w.lost}
+	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: testkit.NoReaders{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: to, Log: zerolog.Nop()}), durable.Config{})
 	versions := platform.NewVersions(w.tables, nil)
-	thread.Register(n.node, writer, thread.Config{Store: reads{rows, w}, Tell: n.node, Published: versions.Published, Version: versions.Speaking, Ready: run.Kept{Ready: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
+	thread.Register(n.node, writer, thread.Config{Store: reads{rows, w}, Tell: to, Published: versions.Published, Version: versions.Speaking, Ready: run.Kept{Ready: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
 	w.must(n.node.Start(w.t.Context()))
 	n.Platform = platform.New(platform.Config{Store: w.tables, Actors: n, Versions: versions})
 	stop = sync.OnceFunc(func() {
@@ -189,6 +207,42 @@ func (w *world) filled(messages int) id.ThreadID {
 	w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, run_id, created_at)
 		SELECT $1, $2, 1001 - n, gen_random_uuid(), 'user', 'x', CASE n WHEN 1 THEN $3::uuid END, now() FROM generate_series(1, $4) n`, w.tenant, th, r, messages)
 	return th
+}
+
+// waiting is a thread with a run that waits for an approval and one that is queued behind it.
+func (w *world) waiting() (th id.ThreadID, waits, queued id.RunID) {
+	w.t.Helper()
+	th = w.filled(1)
+	for i, status := range []string{"waiting_approval", "queued"} {
+		r, seq := id.RunID{UUID: id.New(3)}, 1001+2*i
+		w.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, thread_id, thread_seq, origin_kind, origin_id, input, created_at)
+			VALUES ($1, $2, $3, $4, 1, $5, $6, 'embed_key', $7, '{"text":"x"}', now())`, w.tenant, r, status, w.visitor.Agent, th, seq, w.key)
+		w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, run_id, created_at) VALUES ($1, $2, $3, gen_random_uuid(), 'user', 'x', $4, now())`,
+			w.tenant, th, seq, r)
+		waits, queued = queued, r
+	}
+	w.exec(`UPDATE threads SET next_seq = 1005 WHERE id = $1`, th)
+	return th, waits, queued
+}
+
+// timers starts the loop that tells due timers to their owners, until the test ends or it is
+// stopped. It finds no other work.
+func (w *world) timers(n *node) (stop func()) {
+	w.t.Helper()
+	s := sweep.New(sweep.Config{Node: n.node, Rows: feed.NewSweep(w.pool), Every: 10 * time.Millisecond, Log: zerolog.Nop()})
+	w.must(s.Start(w.t.Context()))
+	stop = sync.OnceFunc(s.Stop)
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// emptied waits until nothing of a deleted thread is left to do, and nothing of its messages.
+func (w *world) emptied(th id.ThreadID) {
+	w.t.Helper()
+	testkit.Eventually(w.t, "the deleted thread is empty", func() bool {
+		return w.text(`SELECT concat_ws(' ', (SELECT count(*) FROM runs WHERE thread_id = $1 AND finished_at IS NULL), (SELECT count(*) FROM messages WHERE thread_id = $1),
+			(SELECT count(*) FROM timers WHERE entity_id = $1))`, th) == "0 0 0"
+	})
 }
 
 // refused is the problem of an error, and the run that it names.
