@@ -45,7 +45,8 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) *Call {
 		s.damaged(err)
 		v = sealedCall{Planned: tool.Planned{Tool: step.Name}}
 	}
-	c := &Call{Idx: step.Idx, Kind: step.Kind, Began: step.BeganSeq, Status: step.Status, Plan: v.Planned, Reasoning: v.Reasoning}
+	c := &Call{Idx: step.Idx, Kind: step.Kind, Began: step.BeganSeq, Status: step.Status, Plan: v.Planned, Reasoning: v.Reasoning,
+		Again: step.Status == lifecycle.StepRunning}
 	c.Plan.Args, c.Plan.Shown = v.Args, v.Shown
 	if a := step.Asked; a != nil {
 		c.Plan.Approval = &a.ID

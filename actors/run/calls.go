@@ -33,10 +33,9 @@ const (
 )
 
 var (
-	unknownOutcome = tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
-	lostHandoff    = tool.FailedResult(tool.ErrToolFailed, "The conversation could not be handed over.")
-	secondHandoff  = tool.FailedResult(tool.ErrToolFailed, "One turn can hand the conversation over once. Nothing was run.")
-	lostPreview    = tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
+	lostHandoff   = tool.FailedResult(tool.ErrToolFailed, "The conversation could not be handed over.")
+	secondHandoff = tool.FailedResult(tool.ErrToolFailed, "One turn can hand the conversation over once. Nothing was run.")
+	lostPreview   = tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
 	// cutCall is the output of a call that runs when its run ends. Its result is dropped.
 	cutCall = tool.FailedResult(tool.ErrUnknownOutcome, "The run ended before the call was answered.").Shown
 )
@@ -220,7 +219,7 @@ func (c *change) callFailed(key string) bool {
 	if c.s.Calls[i].Kind == lifecycle.StepHandoff {
 		c.called(i, lostHandoff)
 	} else {
-		c.called(i, unknownOutcome)
+		c.called(i, tool.UnknownOutcome)
 	}
 	return true
 }
@@ -478,7 +477,7 @@ func (c *change) applyDecision(i int) {
 func (c *change) resumeCalls() {
 	for i, k := range c.s.Calls {
 		if k.Status == lifecycle.StepRunning && k.Kind != lifecycle.StepHandoff && !k.Plan.Repeat {
-			c.endCall(i, unknownOutcome)
+			c.endCall(i, tool.UnknownOutcome)
 		}
 	}
 	c.advance()

@@ -34,7 +34,9 @@
 //
 // After a crash an open step has no owner. A model step is abandoned, and the model is asked
 // again in a new step, in the commit that claims the run. A call is sent again under its key
-// if it is idempotent; else its outcome is unknown, and the model is told so.
+// if it is idempotent; else its outcome is unknown, and the model is told so. It is also told so
+// of a call that can be sent again and is then refused before it is sent: the first attempt may
+// have taken effect.
 //
 // Webhook events of the run (its end, the opening and the cancelling of its approvals) are
 // in the commit that they report, if the tenant has an endpoint. A commit that ends the run
@@ -68,5 +70,6 @@
 // when its run ends may have taken effect; its answer is dropped.
 //
 // A run leaves memory when it has ended, when it waits for people, and when it has been queued
-// for a few seconds.
+// behind another run of its thread for a few seconds. A run that waits for a slot stays in
+// memory with its input, also after a restart, when the sweep has found it.
 package run

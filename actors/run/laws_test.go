@@ -816,7 +816,7 @@ func (w *lawWorld) outcome(idx int) tool.Outcome {
 	case plan.Handoff: // the run itself answers a handoff
 		return shown
 	default:
-		want = unknownOutcome.Content
+		want = tool.UnknownOutcome.Content
 		w.must(!plan.Repeat, "step %d can be repeated and was given up", idx)
 		w.must(len(w.sent[idx]) <= 1, "step %d was called %d times", idx, len(w.sent[idx]))
 		w.seen["unknown outcome"]++

@@ -96,6 +96,8 @@ type Call struct {
 	Reasoning string
 	// Previewed says that what comes before the approval has ended. It belongs to the activation.
 	Previewed bool
+	// Again says that an earlier activation began the call, which may have taken effect.
+	Again bool
 	// Approval is set on a waiting call once its approval is open.
 	Approval *Approval
 	// Result is the result for the model, once the call has ended. Said is what a person

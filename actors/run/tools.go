@@ -115,7 +115,7 @@ func (k *kind) plan(ctx context.Context, s *State, calls []model.Call) (plan []t
 	return nil, lifecycle.FailInternal
 }
 
-var toolsGone = tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+var toolsGone = tool.UnsentResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
 
 var errPlan = errors.New("run: the plan does not fit the calls")
 
@@ -135,6 +135,9 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 	failpoint.Hit(pointBeforeCall)
 	if k.cfg.Tools != nil {
 		out = k.cfg.Tools.Call(bounded, callerOf(s), c.Idx, c.Plan)
+	}
+	if c.Again {
+		out = out.After()
 	}
 	failpoint.Hit(pointAfterCall)
 	switch {

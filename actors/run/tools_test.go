@@ -511,6 +511,38 @@ func TestACrashWhileToolsAreCalled(t *testing.T) {
 	w.sameReplayed(r)
 }
 
+// A call that is sent again is refused before it is sent, because the grant was withdrawn: the
+// first attempt may have taken effect. Of one that was never sent before, nothing was run.
+func TestACallThatIsRefusedWhenItIsSentAgain(t *testing.T) {
+	w := newWorld(t, toolAgent, withTools)
+	began := w.tools.holds()
+	r := w.post(w.newThread(), "/call safe.a {\"n\":1}\n/call safe.b {\"n\":2}\n/say Done.")
+	for range 2 {
+		<-began
+	}
+	w.restart()
+	w.tools.mu.Lock()
+	w.tools.answer = func(_ context.Context, p tool.Planned) *tool.Outcome {
+		out := tool.UnsentResult(tool.ErrNotGranted, "Nothing was run.")
+		if p.Tool == "safe.b" { // the server was asked
+			out = tool.FailedResult(tool.ErrToolTimeout, "It is not known whether the tool did its work.")
+		}
+		return &out
+	}
+	w.tools.mu.Unlock()
+	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.Wake{})
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	const errors = `SELECT string_agg(output->>'error', ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND kind = 'tool'`
+	w.is("UNKNOWN_OUTCOME TOOL_TIMEOUT", errors, r)
+	r = w.post(w.newThread(), "/call safe.a {\"n\":1}\n/say Done.")
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.is("TOOL_NOT_GRANTED", errors, r)
+}
+
 func TestMaxSecondsWhileAToolIsCalled(t *testing.T) {
 	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"tools":{"mcp":[{"server":"free"}]},"limits":{"max_seconds":2}}`, withTools)
 	w.tools.holds()

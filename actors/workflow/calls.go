@@ -32,6 +32,8 @@ import (
 type Call struct {
 	Plan   tool.Planned
 	Called bool // its receipt is committed
+	// Again says that an earlier activation began the call, which may have taken effect.
+	Again bool
 	// Previewed says that what comes before the approval has ended. It belongs to the activation.
 	Previewed bool
 	// Answer is the outcome of a call that was answered on a node that the run was leaving.
@@ -82,8 +84,7 @@ type (
 )
 
 var (
-	unknownOutcome = tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
-	cutCall        = tool.FailedResult(tool.ErrUnknownOutcome, "The run ended before the call was answered.").Shown
+	cutCall = tool.FailedResult(tool.ErrUnknownOutcome, "The run ended before the call was answered.").Shown
 )
 
 // set replaces an open step by another version of it.
@@ -250,7 +251,7 @@ func (c *change) lost() (changed bool) {
 			continue
 		}
 		if o.Call != nil && o.Call.Called && !o.Call.Plan.Repeat {
-			c.toolFailed(o, unknownOutcome)
+			c.toolFailed(o, tool.UnknownOutcome)
 			return true
 		}
 	}

@@ -368,7 +368,7 @@ var (
 	pointAfterCall  = failpoint.Declare("workflow.tool_after_call")
 )
 
-var toolsGone = tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+var toolsGone = tool.UnsentResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
 
 // preview returns nil if the preview is no longer owed.
 func (k *kind) preview(ctx context.Context, e Preview) any {
@@ -388,6 +388,9 @@ func (k *kind) call(ctx context.Context, e CallTool) any {
 	failpoint.Hit(pointBeforeCall)
 	if k.cfg.Tools != nil {
 		out = k.cfg.Tools.Call(ctx, e.Of.caller(), e.Step.Idx, e.Step.Call.Plan)
+	}
+	if e.Step.Call.Again {
+		out = out.After()
 	}
 	failpoint.Hit(pointAfterCall)
 	if ctx.Err() != nil {

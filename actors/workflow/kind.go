@@ -280,7 +280,7 @@ func (k *kind) resume(s *State, r *engine.Workflow) {
 			damaged(k.open(s, n, &v))
 			o := &Step{Idx: n.Idx, Node: node, Seq: n.BeganSeq, Input: v.Input, Text: v.Text}
 			if c := v.Call; c != nil {
-				o.Call = &Call{Plan: c.Planned, Called: c.Called, Answer: c.Answer}
+				o.Call = &Call{Plan: c.Planned, Called: c.Called, Again: c.Called, Answer: c.Answer}
 				o.Call.Plan.Args, o.Call.Plan.Shown = c.Args, c.Shown
 			}
 			s.Open = append(s.Open, o)

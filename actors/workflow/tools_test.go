@@ -64,8 +64,11 @@ func (b *toolbox) Preview(ctx context.Context, t tool.Caller, idx int, p tool.Pl
 func (b *toolbox) Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome {
 	b.mu.Lock()
 	b.called[fmt.Sprintf("%s %s/%d", p.Tool, t.Run, idx)]++
-	silent, held := b.silent, b.held
+	silent, held, refuses := b.silent, b.held, b.refuses
 	b.mu.Unlock()
+	if refuses {
+		return tool.UnsentResult(tool.ErrNotGranted, "Nothing was run.")
+	}
 	if held != nil {
 		select {
 		case <-held:
@@ -187,6 +190,29 @@ func TestWhatIsSealedOfACall(t *testing.T) {
 // Else the run fails, and the call is not repeated.
 func TestACallWhoseAnswerIsLost(t *testing.T) {
 	w := newWorld(t)
+	t.Run("and is refused when it is sent again", func(t *testing.T) {
+		const flow = `{"nodes": [{"id": "g", "type": "tool", "tool": "shop.again", "args": {}}]}`
+		w.mu.Lock()
+		w.silent = true
+		w.mu.Unlock()
+		r := w.begin(flow, `null`, ``)
+		w.eventually("it is called", func() bool { return len(w.calls("shop.again", r)) == 1 })
+		w.mu.Lock()
+		w.silent, w.refuses = false, true
+		w.mu.Unlock()
+		w.restart(0, false)
+		w.ended(r)
+		fresh := w.begin(flow, `null`, ``)
+		w.ended(fresh)
+		w.mu.Lock()
+		w.refuses = false
+		w.mu.Unlock()
+		for r, code := range map[id.RunID]string{r: "(UNKNOWN_OUTCOME)", fresh: "(TOOL_NOT_GRANTED)"} {
+			if got := w.text(`SELECT error_message FROM runs WHERE id = $1`, r); !strings.Contains(got, code) {
+				t.Errorf("%s, want %s", got, code)
+			}
+		}
+	})
 	for name, want := range map[string]string{"shop.once": "failed TOOL_FAILED [1]", "shop.again": "succeeded [2]"} {
 		w.mu.Lock()
 		w.silent = true

@@ -56,12 +56,13 @@ type world struct {
 	member id.MemberID
 	writer *journal.Writer
 
-	mu     sync.Mutex // guards the fields below
-	seen   map[id.RunID][]*event.Frame
-	asked  map[string]int // texts that models were asked, and how often
-	silent bool           // models and tools do not answer
-	called map[string]int // calls that were sent, by tool, run and step
-	held   chan struct{}  // until it is closed no call is answered; nil: it is
+	mu      sync.Mutex // guards the fields below
+	seen    map[id.RunID][]*event.Frame
+	asked   map[string]int // texts that models were asked, and how often
+	silent  bool           // models and tools do not answer
+	refuses bool           // calls are refused before they are sent
+	called  map[string]int // calls that were sent, by tool, run and step
+	held    chan struct{}  // until it is closed no call is answered; nil: it is
 
 	tags *tagged // the writer of the node
 	node *cluster.Node

@@ -175,6 +175,13 @@ func (u *unmasker) walk(at string, edited, frozen, shown *value) error {
 	return nil
 }
 
+// UnsentResult is a FailedResult of an attempt that carried nothing out.
+func UnsentResult(code, message string) Outcome {
+	out := FailedResult(code, message)
+	out.Unsent = true
+	return out
+}
+
 // FailedResult returns the failed tool result { error, message } that the model gets if
 // nothing ran or nothing came back.
 func FailedResult(code, message string) Outcome {

@@ -326,7 +326,21 @@ type Outcome struct {
 	Content string          // for the model
 	Shown   json.RawMessage // for steps and previews: redacted, always JSON
 	IsError bool
+	// Unsent says that this attempt carried nothing out. An earlier attempt may have.
+	Unsent bool `json:"-"`
 }
+
+// After returns the outcome of a call that may have been carried out before this attempt. If
+// this one was not carried out, what became of the call is unknown.
+func (o Outcome) After() Outcome {
+	if o.Unsent {
+		return UnknownOutcome
+	}
+	return o
+}
+
+// UnknownOutcome is the outcome of a call that was begun, and whose answer was lost.
+var UnknownOutcome = FailedResult(ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
 
 // Retrieval is the outcome of a search that a run makes by itself.
 type Retrieval struct {

@@ -178,8 +178,12 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 		}
 	}
 	row, failed := b.awaitSkill(ctx, t, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil })
-	if failed != nil {
+	switch {
+	case failed == nil:
+	case strings.HasSuffix(p.Tool, "."+string(skill.OpDryRun)):
 		return *failed
+	default: // it was begun, and may have committed
+		return failed.After()
 	}
 	if hadNoBrowser(row) {
 		return tool.FailedResult(errNoBrowser, noBrowserText)
@@ -197,13 +201,14 @@ func hadNoBrowser(r *store.SkillRun) bool {
 	return r.Status == skill.Failed && json.Unmarshal(r.Fault, &f) == nil && f.NoBrowser
 }
 
-func failed(code, message string) *tool.Outcome {
-	out := tool.FailedResult(code, message)
+// unsent is the outcome of an attempt that began and committed nothing.
+func unsent(code, message string) *tool.Outcome {
+	out := tool.UnsentResult(code, message)
 	return &out
 }
 
 func notGranted(t *tool.Caller, name string) *tool.Outcome {
-	return failed(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s any more. Nothing was run.", name, t.What()))
+	return unsent(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s any more. Nothing was run.", name, t.What()))
 }
 
 // unread is the outcome of a call for which storage could not be read.
@@ -211,7 +216,7 @@ func (b *Toolbox) unread(ctx context.Context, t *tool.Caller, err error) *tool.O
 	if ctx.Err() == nil {
 		b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("a call of a browser skill cannot be prepared")
 	}
-	return failed(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
+	return unsent(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
 }
 
 // offered returns what decides on the tool of a planned call now; nil if the caller may not call it
@@ -248,7 +253,7 @@ func (b *Toolbox) bindSkill(ctx context.Context, t *tool.Caller, p *tool.Planned
 	case err != nil:
 		return start, b.unread(ctx, t, err)
 	case len(faults) > 0:
-		return start, failed(tool.ErrInvalidArgs, skill.InvalidArgs(faults).Detail)
+		return start, unsent(tool.ErrInvalidArgs, skill.InvalidArgs(faults).Detail)
 	}
 	start = msg.StartSkill{
 		Run: p.Skill.Run, Skill: s.ID, Slug: s.Slug, Taught: s.Revision, Plan: skill.PlanOf(m, s.Definition, s.Policy, p.Terms != nil),
@@ -275,7 +280,7 @@ func (b *Toolbox) holder(ctx context.Context, t *tool.Caller, key string) (*id.S
 func (b *Toolbox) joinedSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, out *tool.Outcome) {
 	run = p.Skill.Run
 	if b.Skills == nil {
-		return run, failed(errNoBrowser, noBrowserText)
+		return run, unsent(errNoBrowser, noBrowserText)
 	}
 	row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, run) })
 	switch {
@@ -295,16 +300,16 @@ func (b *Toolbox) joinedSkill(ctx context.Context, t tool.Caller, p tool.Planned
 	case holder != nil:
 		return *holder, nil
 	case b.Skills.Available() != nil:
-		return run, failed(errNoBrowser, noBrowserText)
+		return run, unsent(errNoBrowser, noBrowserText)
 	}
-	return run, failed(tool.ErrToolFailed, "The call that this one repeats was not begun. Nothing was run.")
+	return run, unsent(tool.ErrToolFailed, "The call that this one repeats was not begun. Nothing was run.")
 }
 
 // startSkill begins the run of a call, or finds the one that holds its key: duplicate then.
 func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, duplicate bool, out *tool.Outcome) {
 	run = p.Skill.Run
 	if b.Skills == nil {
-		return run, false, failed(errNoBrowser, noBrowserText)
+		return run, false, unsent(errNoBrowser, noBrowserText)
 	}
 	start, out := b.bindSkill(ctx, &t, &p)
 	if out != nil {
@@ -313,7 +318,7 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 	if p.Skill.Previews {
 		start.Approval = p.Approval
 	} else if start.Plan.Gate != skill.GateNone { // a policy asks for an approval since the call was planned
-		return run, false, failed(tool.ErrToolFailed, "The skill needs an approval now. Call it again.")
+		return run, false, unsent(tool.ErrToolFailed, "The skill needs an approval now. Call it again.")
 	}
 	for range 3 { // a key that is taken is free again when its run committed nothing
 		holder, out := b.holder(ctx, &t, start.Key)
@@ -324,7 +329,7 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 			return *holder, *holder != run, nil
 		}
 		if b.Skills.Available() != nil {
-			return run, false, failed(errNoBrowser, noBrowserText)
+			return run, false, unsent(errNoBrowser, noBrowserText)
 		}
 		_, err := b.askSkill(ctx, t.Tenant, start.Run, start)
 		switch {
@@ -334,13 +339,13 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 			return run, false, b.unread(ctx, &t, err)
 		}
 	}
-	return run, false, failed(tool.ErrToolFailed, "The call could not be begun. Nothing was run.")
+	return run, false, unsent(tool.ErrToolFailed, "The call could not be begun. Nothing was run.")
 }
 
 // commitSkill makes the run of an approved call go on. A run that may not is ended.
 func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned) *tool.Outcome {
 	if b.Skills == nil || p.Approval == nil {
-		return failed(errNoBrowser, noBrowserText)
+		return unsent(errNoBrowser, noBrowserText)
 	}
 	_, o, err := b.offered(ctx, &t, p.Tool)
 	if err != nil {
@@ -351,8 +356,10 @@ func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned
 		if err == nil && row != nil && row.FinishedAt != nil || row != nil && row.Status != skill.Prepared {
 			return nil // it was begun before the grant went: what became of it counts
 		}
-		_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The skill is not granted to this " + t.What() + " any more. Nothing was committed."})
-		return notGranted(&t, p.Tool)
+		out := notGranted(&t, p.Tool)
+		_, err = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The skill is not granted to this " + t.What() + " any more. Nothing was committed."})
+		out.Unsent = err != nil // else no earlier attempt committed anything either
+		return out
 	}
 	_, err = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.CommitSkill{Approval: *p.Approval, Args: p.Args})
 	var refused *problem.Error
@@ -360,16 +367,17 @@ func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned
 	case err == nil:
 		return nil
 	case errors.Is(err, problem.NotFound("")): // also of an approval that an earlier build asked for
-		return failed(tool.ErrToolFailed, "The form was never filled, or the browser skill was deleted since. Nothing was committed.")
+		return unsent(tool.ErrToolFailed, "The form was never filled, or the browser skill was deleted since. Nothing was committed.")
 	case errors.As(err, &refused) && refused.Code == problem.CodeInvalidArgs:
 		_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The arguments are not those that were approved. Nothing was committed."})
-		return failed(tool.ErrInvalidArgs, refused.Detail+" Nothing was run.")
+		out := tool.FailedResult(tool.ErrInvalidArgs, refused.Detail+" Nothing was run.") // the run still waited
+		return &out
 	}
 	return b.unread(ctx, &t, err)
 }
 
 func skillGone() *tool.Outcome {
-	return failed(tool.ErrToolFailed, "The browser skill was deleted. Nothing was committed.")
+	return unsent(tool.ErrToolFailed, "The browser skill was deleted. Nothing was committed.")
 }
 
 // askSkill asks a run, and again while storage cannot serve: all messages are repeatable.
@@ -411,7 +419,8 @@ func (b *Toolbox) awaitSkill(ctx context.Context, t tool.Caller, r id.SkillRunID
 	case errors.Is(err, errGone):
 		return nil, skillGone()
 	case ctx.Err() != nil:
-		return nil, failed(tool.ErrToolTimeout, "The skill did not end in time.")
+		out := tool.FailedResult(tool.ErrToolTimeout, "The skill did not end in time.")
+		return nil, &out
 	}
 	return nil, b.unread(ctx, &t, err)
 }

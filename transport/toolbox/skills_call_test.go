@@ -367,13 +367,20 @@ func TestCallsOfASkillByAWorkflow(t *testing.T) {
 		t.Errorf("begun as %+v", start)
 	}
 	rows.refuse = problem.NotFound("")
-	if out := w.box.Call(t.Context(), flow, 0, run); !out.IsError || !strings.Contains(out.Content, "The form was never filled") {
+	if out := w.box.Call(t.Context(), flow, 0, run); !out.IsError || !out.Unsent || !strings.Contains(out.Content, "The form was never filled") {
 		t.Errorf("an approval of a run that never began: %s", out.Content)
 	}
-	rows.refuse, rows.asked = nil, nil
+	rows.refuse, rows.row = nil, nil
+	if out := w.box.Call(t.Context(), flow, 0, run); !strings.Contains(out.Content, tool.ErrUnknownOutcome) {
+		t.Errorf("a run that is gone after it was told to commit: %s", out.Content)
+	}
+	rows.row, rows.asked = &store.SkillRun{Status: skill.Prepared}, nil
 	w.exec(`DELETE FROM tool_grants WHERE node_id = $1`, node)
-	if out := w.box.Call(t.Context(), flow, 0, run); !strings.Contains(out.Content, "not granted to this workflow any more") || len(rows.asked) != 1 || !strings.Contains(rows.asked[0].(msg.WithdrawSkill).Why, "this workflow") {
+	if out := w.box.Call(t.Context(), flow, 0, run); !strings.Contains(out.Content, "not granted to this workflow any more") || out.Unsent || len(rows.asked) != 1 || !strings.Contains(rows.asked[0].(msg.WithdrawSkill).Why, "this workflow") {
 		t.Errorf("without the grant: %s, asked %+v", out.Content, rows.asked)
+	}
+	if out := w.box.Call(t.Context(), flow, 0, dry); !out.Unsent || !strings.Contains(out.Content, "not granted to this workflow any more") {
+		t.Errorf("a dry run without the grant: %+v", out)
 	}
 	for _, name := range []string{"kb.search", "builtin:kb.search"} {
 		if p := plan(name, `{"query":"x"}`); p.Refused == nil || !strings.Contains(p.Refused.Content, "A tool node cannot call kb.search: use an agent node. Nothing was run.") {

@@ -251,15 +251,22 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 	}
 	ctx, cancel := context.WithTimeout(caller, b.Timeout)
 	defer cancel()
+	sent := false // by an earlier attempt, as far as this node knows
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		out, err := b.call(ctx, caller, t, p)
+		if sent {
+			out = out.After()
+		}
 		if !errors.Is(err, egress.ErrSuspended) {
 			return out
 		}
 		// The lease had run out. With it, what was not sent is sent; what may have been,
 		// only where the tool knows it again.
-		if e := (*mcp.Error)(nil); errors.As(err, &e) && e.MaybeRan && !p.Repeat {
-			return tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
+		if e := (*mcp.Error)(nil); errors.As(err, &e) && e.MaybeRan {
+			if !p.Repeat {
+				return tool.UnknownOutcome
+			}
+			sent = true
 		}
 		if !slept(ctx, pause) {
 			return out
@@ -276,7 +283,7 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 		if caller.Err() == nil {
 			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
 		}
-		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run."), nil
+		return tool.UnsentResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run."), nil
 	}
 	if p.Retrieval {
 		return b.searchCall(ctx, t, v, p), nil
@@ -284,15 +291,15 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, meant(v.specs, []model.Call{{Name: p.Tool}})), p.Tool)
 	switch {
 	case !ok && tool.Resolve(v.access, t.Manifest, t.Options, tool.Spec{Source: tool.MCP, Owner: owner, Name: name}).Verdict != tool.Refused:
-		return tool.FailedResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool)), nil
+		return tool.UnsentResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool)), nil
 	case !ok:
-		return tool.FailedResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s any more. Nothing was run.", p.Tool, t.What())), nil
+		return tool.UnsentResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s any more. Nothing was run.", p.Tool, t.What())), nil
 	case o.NoConnection:
-		return tool.FailedResult(tool.ErrNoConnection, "There is no connection with a credential for the tool server of "+p.Tool+". Nothing was run."), nil
+		return tool.UnsentResult(tool.ErrNoConnection, "There is no connection with a credential for the tool server of "+p.Tool+". Nothing was run."), nil
 	}
 	target, err := b.targetOf(t.Tenant, v.access, o)
 	if err != nil {
-		return tool.FailedResult(tool.ErrToolFailed, "The tool server is gone. Nothing was run."), nil
+		return tool.UnsentResult(tool.ErrToolFailed, "The tool server is gone. Nothing was run."), nil
 	}
 	answer, failed := b.Gateway.Call(ctx, target, o.Name, p.Args)
 	b.note(&target, failed)
@@ -362,7 +369,9 @@ func failedCall(err error) tool.Outcome {
 	} else {
 		message += " Nothing was run."
 	}
-	return tool.FailedResult(code, message)
+	out := tool.FailedResult(code, message)
+	out.Unsent = !maybe
+	return out
 }
 
 // sentence makes one of what the gateway says, which is as Go's errors are.
