@@ -20,7 +20,8 @@
 // terminal status never changes. A commit of an approval requires that the run still
 // waits. A run that ended first has cancelled the approval in its own commit, and the
 // approval notices that when its swap fails. Edited arguments are checked against the
-// tool's schema outside of the mailbox (CheckArgs), and the edit is decided after that.
+// tool's schema outside of the mailbox (CheckArgs), and the edit is decided after that. The
+// answer also says how the ledger shows them: without the credentials of the connections.
 //
 // Decisions are idempotent: an entry of the ledger keeps the operation, and a repeat gets the
 // standing right after that entry.

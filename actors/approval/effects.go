@@ -8,6 +8,7 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/tool"
 )
 
 // An approval has no effects: it waits for people. These are the interfaces that the
@@ -30,6 +31,14 @@ type Skills interface {
 	// CheckSkillEdit returns why a run does not accept edited arguments, empty if it does. The
 	// error is the storage's.
 	CheckSkillEdit(ctx context.Context, tenant id.TenantID, run id.SkillRunID, args json.RawMessage) (reason string, err error)
+}
+
+// Secrets takes credentials out of what is shown (toolbox.Toolbox).
+type Secrets interface {
+	// ShowEdit returns edited arguments as they are shown: without the values of secret keys, and
+	// without the credentials of the connections that the agent or the workflow may use. The
+	// error is the storage's.
+	ShowEdit(ctx context.Context, by tool.Caller, args json.RawMessage) (json.RawMessage, error)
 }
 
 // Teller tells an actor something (cluster.Node). It does not block.

@@ -18,10 +18,11 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/redact"
 	"agentsvc/schemas/tool"
 )
 
-// Config configures the kind. Everything except Hears, PublicURL, Skills and Log is required.
+// Config configures the kind. Everything except Hears, PublicURL, Skills, Secrets and Log is required.
 type Config struct {
 	Store Store
 	Vault Vault
@@ -35,7 +36,9 @@ type Config struct {
 	PublicURL string
 	// Skills checks edits of approvals of browser skills. nil: none is accepted.
 	Skills Skills
-	Log    zerolog.Logger
+	// Secrets masks edited arguments. nil: only the values of secret keys are masked.
+	Secrets Secrets
+	Log     zerolog.Logger
 }
 
 // resumeAfter is how long after the decision the timer of the run is due. It is deleted if
@@ -79,7 +82,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		return durable.Loaded[State]{}, err
 	}
 	s := State{
-		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Agent: r.Agent, Asked: r.CreatedAt, Tool: r.Tool, SkillRun: r.SkillRun, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
+		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Agent: r.Agent, Workflow: r.Workflow, Asked: r.CreatedAt, Tool: r.Tool, SkillRun: r.SkillRun, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
 		Status: r.Status, Assignee: r.Assignee, Escalate: r.Escalate, Required: r.Required, SoFar: r.SoFar, Ledger: ledger,
 		Decision: r.Decision, Feedback: r.Feedback, ExpiresAt: r.ExpiresAt, EscalateAt: r.EscalateAt, EscalatedAt: r.EscalatedAt,
 		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest,
@@ -177,26 +180,42 @@ func ends(prev, next *State) bool { return next.Status.Terminal() && !prev.Statu
 func (k *kind) read(ctx context.Context, a cluster.Address, question any) (any, error) {
 	switch q := question.(type) {
 	case CheckArgs:
-		err := tool.Check(ctx, q.Schema, q.Args)
-		switch {
-		case err == nil && q.SkillRun != nil:
-			return k.checkSkill(ctx, a.Tenant, q)
-		case err == nil:
-			return ArgsChecked{}, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
+		var out ArgsChecked
+		var err error
+		if out.Reason, err = k.unfit(ctx, a.Tenant, q); err == nil && out.Reason == "" {
+			out.Shown, err = k.shown(ctx, a.Tenant, q)
 		}
-		return ArgsChecked{Reason: err.Error()}, nil
+		return out, err
 	}
 	panic(fmt.Sprintf("approval: unknown question %T", question))
 }
 
-func (k *kind) checkSkill(ctx context.Context, tenant id.TenantID, q CheckArgs) (any, error) {
-	if k.cfg.Skills == nil {
-		return ArgsChecked{Reason: "This deployment has no browser skills."}, nil
+// unfit returns why edited arguments are not accepted, empty if they are.
+func (k *kind) unfit(ctx context.Context, tenant id.TenantID, q CheckArgs) (reason string, err error) {
+	err = tool.Check(ctx, q.Schema, q.Args)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil:
+		return err.Error(), nil
+	case q.SkillRun == nil:
+		return "", nil
+	case k.cfg.Skills == nil:
+		return "This deployment has no browser skills.", nil
 	}
-	reason, err := k.cfg.Skills.CheckSkillEdit(ctx, tenant, *q.SkillRun, q.Args)
-	return ArgsChecked{Reason: reason}, err
+	return k.cfg.Skills.CheckSkillEdit(ctx, tenant, *q.SkillRun, q.Args)
+}
+
+// shown returns edited arguments as the ledger shows them.
+func (k *kind) shown(ctx context.Context, tenant id.TenantID, q CheckArgs) (json.RawMessage, error) {
+	if k.cfg.Secrets == nil {
+		return redact.JSON(q.Given), nil
+	}
+	by := tool.Caller{Tenant: tenant, Workflow: q.Workflow}
+	if q.Agent != nil {
+		by.Agent, by.Workflow = *q.Agent, nil
+	}
+	return k.cfg.Secrets.ShowEdit(ctx, by, q.Given)
 }
 
 func (s *State) timer(name string) journal.TimerKey {

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -44,6 +45,15 @@ type world struct {
 	tenant id.TenantID
 	vault  *vault.Vault
 	deaf   bool // nobody hears of anything
+	// secrets, where set, says how edits are shown.
+	secrets secrets
+}
+
+// secrets is Secrets as a function.
+type secrets func(by tool.Caller, args json.RawMessage) (json.RawMessage, error)
+
+func (f secrets) ShowEdit(_ context.Context, by tool.Caller, args json.RawMessage) (json.RawMessage, error) {
+	return f(by, args)
 }
 
 func newWorld(t testing.TB) *world {
@@ -122,7 +132,11 @@ func (d deaf) Stopped()                         {}
 func (w *world) node(j durable.Writer, e *ears, change func(k *durable.Kind[State])) *cluster.Node {
 	w.t.Helper()
 	n := clustertest.Node()
-	k := New(Config{Store: engine.New(w.pool), Vault: w.vault, Tell: n, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop()})
+	cfg := Config{Store: engine.New(w.pool), Vault: w.vault, Tell: n, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop()}
+	if w.secrets != nil {
+		cfg.Secrets = w.secrets
+	}
+	k := New(cfg)
 	if change != nil {
 		change(&k)
 	}
@@ -944,6 +958,49 @@ func TestCrashLaw(t *testing.T) {
 	for _, want := range []string{"unavailable", "again", "kill", "pending", "approved", "edited", "rejected", "responded"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: void", want)
+		}
+	}
+}
+
+// The ledger shows edited arguments as the toolbox shows them for the agent or the workflow that
+// makes the call. The arguments to call are those that were sent.
+func TestTheCredentialsOfAnEditAreHidden(t *testing.T) {
+	w := newWorld(t)
+	var by []tool.Caller
+	var fails error
+	w.secrets = func(caller tool.Caller, args json.RawMessage) (json.RawMessage, error) {
+		by = append(by, caller)
+		return bytes.ReplaceAll(args, []byte("canary"), []byte("[redacted]")), fails
+	}
+	n := w.node(w.writer(), &ears{}, nil)
+	edited := vote("user:1", edit)
+	edited.EditedArgs = json.RawMessage(`{"order":8,"note":"the canary"}`)
+	for _, c := range []string{"an agent", "a workflow"} {
+		g := w.open(nil)
+		if c == "a workflow" {
+			of := id.NewAnywhere()
+			w.exec(`INSERT INTO workflows (tenant_id, id, slug, name, latest_version) VALUES ($1, $2, 'w', 'W', 1)`, w.tenant, of)
+			w.exec(`UPDATE approvals SET agent_id = NULL WHERE id = $1`, g.a)
+			w.exec(`UPDATE runs SET agent_id = NULL, agent_version = NULL, workflow_id = $2 WHERE id = $1`, g.run, of)
+		}
+		fails, by = problem.Unavailable("", 0), nil
+		if _, err := g.ask(n, edited); !isCode(err, problem.CodeUnavailable) {
+			t.Errorf("%s: %v", c, err)
+		}
+		fails, by = nil, nil
+		if _, err := g.ask(n, edited); err != nil {
+			t.Fatal(c, err)
+		}
+		if got := g.row(`a.decisions->0->>'edited_args'`); got != `{"order":8,"note":"the [redacted]"}` {
+			t.Errorf("%s: shown %s", c, got)
+		}
+		r, err := engine.New(w.pool).Approval(t.Context(), w.tenant, g.a)
+		if err != nil || r.Digest != tool.Digest(json.RawMessage(`{"order":8,"note":"the canary","idempotency_key":"k1"}`)) {
+			t.Errorf("%s: %v, the arguments to call are others", c, err)
+		}
+		if len(by) != 1 || by[0].Tenant != w.tenant || (by[0].Workflow == nil) != (c == "an agent") || (by[0].Workflow != nil && *by[0].Workflow != *r.Workflow) ||
+			by[0].Workflow == nil && by[0].Agent != *r.Agent {
+			t.Errorf("%s: asked as %+v", c, by)
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
-	"agentsvc/schemas/redact"
 	"agentsvc/schemas/tool"
 )
 
@@ -98,13 +97,11 @@ func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (deci
 		valid, checked := answer(known, args)
 		switch {
 		case !checked:
-			return decision{Question: CheckArgs{Schema: s.Schema, Args: args, SkillRun: s.SkillRun}}, nil
+			return decision{Question: CheckArgs{Schema: s.Schema, Args: args, SkillRun: s.SkillRun, Given: m.EditedArgs, Agent: s.Agent, Workflow: s.Workflow}}, nil
 		case valid.Reason != "":
 			return decision{}, problem.New(problem.CodeInvalidArgs, valid.Reason)
 		}
-		// The arguments are shown as they were sent: a value that was masked stays
-		// masked, whatever its key.
-		entry.EditedArgs = redact.JSON(m.EditedArgs)
+		entry.EditedArgs = valid.Shown
 		next.Edited, next.Digest = args, tool.Digest(args)
 	}
 	next.Ledger = append(slices.Clip(s.Ledger), entry)

@@ -10,14 +10,23 @@ import (
 // An approval accepts msg.Decide and durable.TimerDue. It replies msg.Decided and tells its
 // run msg.ApprovalsDecided.
 
-// CheckArgs asks whether edited arguments fit the tool's schema; ArgsChecked answers.
-// A check may be expensive, so it is not part of a decision.
+// CheckArgs asks whether edited arguments fit the tool's schema, and how they are shown;
+// ArgsChecked answers. A check may be expensive, and credentials are opened for what is shown,
+// so neither is part of a decision.
 type (
 	CheckArgs struct {
 		Schema, Args json.RawMessage
 		SkillRun     *id.SkillRunID
+		// Given are the arguments as they were sent: a value that was masked is still masked.
+		Given json.RawMessage
+		// Agent or Workflow makes the call.
+		Agent    *id.AgentID
+		Workflow *id.WorkflowID
 	}
-	ArgsChecked struct{ Reason string } // why they do not fit; empty if they do
+	ArgsChecked struct {
+		Reason string          // why they do not fit; empty if they do
+		Shown  json.RawMessage // Given without secrets
+	}
 )
 
 // Facts of a decision.

@@ -15,8 +15,10 @@ type State struct {
 	ID     id.ApprovalID
 	Run    id.RunID
 	Agent  *id.AgentID // nil: a step of a workflow asks
-	Asked  time.Time   // when it was opened
-	Tool   string      // its qualified name
+	// Workflow is the workflow of the run; nil: it is a run of an agent.
+	Workflow *id.WorkflowID
+	Asked    time.Time // when it was opened
+	Tool     string    // its qualified name
 	// SkillRun is the run of a browser skill on which it decides; nil: there is none.
 	SkillRun *id.SkillRunID
 	Risk     lifecycle.Risk

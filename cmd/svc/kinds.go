@@ -103,7 +103,7 @@ func (s *service) addThreads(host durable.Config) {
 }
 
 func (s *service) addApprovals(host durable.Config) {
-	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, Skills: s.tools, Log: s.log}), host)
+	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, Skills: s.tools, Secrets: s.tools, Log: s.log}), host)
 }
 
 func (s *service) addDeliveries(durable.Config) {

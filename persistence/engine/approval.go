@@ -16,6 +16,7 @@ var approvalSQL = queries.Get("approval")
 type Approval struct {
 	Run         id.RunID
 	Agent       *id.AgentID
+	Workflow    *id.WorkflowID // of the run
 	CreatedAt   time.Time
 	RunStatus   lifecycle.RunStatus
 	Status      lifecycle.ApprovalStatus
@@ -49,7 +50,7 @@ func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.Ap
 	)
 	found, err := one(s.pool.QueryRow(ctx, approvalSQL, tenant, approval).Scan(&a.Run, &a.RunStatus, &a.Status, &a.Tool, &a.Risk, &a.Assignee, &a.Escalate,
 		&a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt,
-		&a.DecidedAt, &a.SkillRun, &a.Agent, &a.CreatedAt, &a.Version, &a.Epoch))
+		&a.DecidedAt, &a.SkillRun, &a.Agent, &a.Workflow, &a.CreatedAt, &a.Version, &a.Epoch))
 	if err != nil {
 		return nil, fmt.Errorf("read approval %s: %w", approval, err)
 	}

@@ -68,14 +68,9 @@ func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string, name
 	if t.Workflow == nil {
 		return b.look(ctx, t.Tenant, t.Agent, t.Manifest, only, names...)
 	}
-	access, err := b.reads.get(ctx, owner{t.Tenant, t.Workflow.UUID}, func(ctx context.Context) (*tool.Access, error) {
-		return b.Tables.View(t.Tenant).WorkflowAccess(ctx, *t.Workflow)
-	})
+	access, err := b.workflowAccess(ctx, t.Tenant, *t.Workflow)
 	if err != nil {
 		return nil, err
-	}
-	if access == nil { // the workflow is gone: nothing is granted to it
-		access = &tool.Access{}
 	}
 	t.Manifest = tool.WorkflowManifest(access)
 	for i := range t.Manifest.Tools.MCP {
@@ -89,14 +84,29 @@ func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string, name
 // other server than that of this slug is asked. With names, the view has only those
 // tools of servers that answer to one of them.
 func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string, names ...string) (*view, error) {
-	access, err := b.reads.get(ctx, owner{t, a.UUID}, func(ctx context.Context) (*tool.Access, error) { return b.Tables.View(t).Access(ctx, a) })
+	access, err := b.agentAccess(ctx, t, a)
 	if err != nil {
 		return nil, err
 	}
-	if access == nil { // the agent is gone: nothing is granted to it
+	return b.view(ctx, t, access, m, only, names)
+}
+
+// agentAccess reads what is granted to an agent: nothing if it is gone.
+func (b *Toolbox) agentAccess(ctx context.Context, t id.TenantID, a id.AgentID) (*tool.Access, error) {
+	access, err := b.reads.get(ctx, owner{t, a.UUID}, func(ctx context.Context) (*tool.Access, error) { return b.Tables.View(t).Access(ctx, a) })
+	if access == nil {
 		access = &tool.Access{Agent: a}
 	}
-	return b.view(ctx, t, access, m, only, names)
+	return access, err
+}
+
+// workflowAccess reads what is granted to a workflow: nothing if it is gone.
+func (b *Toolbox) workflowAccess(ctx context.Context, t id.TenantID, w id.WorkflowID) (*tool.Access, error) {
+	access, err := b.reads.get(ctx, owner{t, w.UUID}, func(ctx context.Context) (*tool.Access, error) { return b.Tables.View(t).WorkflowAccess(ctx, w) })
+	if access == nil {
+		access = &tool.Access{}
+	}
+	return access, err
 }
 
 func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only string, names []string) (*view, error) {

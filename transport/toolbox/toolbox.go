@@ -143,6 +143,31 @@ func (b *Toolbox) hide(ctx context.Context, secrets []mcp.Target, plan []tool.Pl
 	}
 }
 
+// ShowEdit implements approval.Secrets. The credentials are those of all servers that grants
+// name: an approval does not know which of them the manifest of the run names.
+func (b *Toolbox) ShowEdit(ctx context.Context, by tool.Caller, args json.RawMessage) (json.RawMessage, error) {
+	var access *tool.Access
+	var err error
+	if by.Workflow != nil {
+		access, err = b.workflowAccess(ctx, by.Tenant, *by.Workflow)
+	} else {
+		access, err = b.agentAccess(ctx, by.Tenant, by.Agent)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var secrets []mcp.Target
+	for i := range access.Servers {
+		if s := &access.Servers[i]; s.AuthKind != tool.AuthNone {
+			as, _ := b.targets(by.Tenant, access, s)
+			secrets = append(secrets, as...)
+		}
+	}
+	shown := []tool.Planned{{Shown: redact.JSON(args)}}
+	b.hide(ctx, secrets, shown)
+	return shown[0].Shown, nil
+}
+
 // masked opens each credential once for all values, which are JSON or nothing.
 func (b *Toolbox) masked(ctx context.Context, secrets []mcp.Target, values []json.RawMessage) ([]json.RawMessage, error) {
 	all := []byte{'['}
