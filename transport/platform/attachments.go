@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 
+	"agentsvc/persistence/blob"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
 )
 
@@ -64,9 +66,18 @@ func (p *Platform) download(ctx context.Context, c *edge.Caller, in *oneAttachme
 	if err != nil {
 		return nil, err
 	}
-	body, size, err := p.Files.Open(ctx, store.AttachmentFile(c.Tenant, in.ID))
+	body, size, err := p.stored(ctx, store.AttachmentFile(c.Tenant, in.ID), "content of the file")
 	if err != nil {
 		return nil, err
 	}
 	return &edge.Download{Name: a.Name, MediaType: a.MediaType, Size: size, Body: body}, nil
+}
+
+// stored opens a stored file. One that is not there, whatever its row says, is NOT_FOUND, with this name for it.
+func (p *Platform) stored(ctx context.Context, key, what string) (io.ReadCloser, int64, error) {
+	body, size, err := p.Files.Open(ctx, key)
+	if errors.Is(err, blob.ErrNotFound) {
+		err = problem.NotFound(what)
+	}
+	return body, size, err
 }

@@ -198,7 +198,7 @@ func (p *Platform) downloadArtifact(ctx context.Context, c *edge.Caller, in *one
 	if err != nil {
 		return nil, err
 	}
-	body, size, err := p.Files.Open(ctx, store.ArtifactFile(c.Tenant, a.ID))
+	body, size, err := p.stored(ctx, store.ArtifactFile(c.Tenant, a.ID), "content of the file")
 	if err != nil {
 		return nil, err
 	}

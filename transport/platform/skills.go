@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strings"
 	"time"
@@ -438,10 +437,7 @@ func (p *Platform) downloadSkillShot(ctx context.Context, c *edge.Caller, in *sk
 	if shot, err := p.recorderShot(ctx, c, rest); shot != nil || err != nil {
 		return shot, err
 	}
-	body, size, err := p.Files.Open(ctx, in.Key)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, problem.NotFound("screenshot")
-	}
+	body, size, err := p.stored(ctx, in.Key, "screenshot")
 	if err != nil {
 		return nil, err
 	}
