@@ -116,7 +116,7 @@ func New(at, owner string) (*Store, error) {
 
 // Open opens the store at a location. A bucket is checked: an error says what is wrong with the
 // address, the credentials or their rights. spool is a local directory for uploads to a bucket in
-// flight; it is created if it is missing.
+// flight; it is created if it is missing. A caller that stores nothing gives "".
 func Open(ctx context.Context, at Location, spool, owner string) (*Store, error) {
 	if at.Dir != "" {
 		return New(at.Dir, owner)
@@ -161,10 +161,21 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
+// Name returns the name of the store, and "" if it has none yet.
+func (s *Store) Name(ctx context.Context) (string, error) {
+	name, err := s.files.read(ctx, identity)
+	switch {
+	case absent(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read the name of the store of files: %w", err)
+	}
+	return name, nil
+}
+
 // ID returns the name of the store, the same for every process; the first call creates it.
 func (s *Store) ID(ctx context.Context) (string, error) {
-	name, err := s.files.read(ctx, identity)
-	if err == nil || !absent(err) {
+	if name, err := s.Name(ctx); name != "" || err != nil {
 		return name, err
 	}
 	var random [16]byte
@@ -179,11 +190,8 @@ func (s *Store) ID(ctx context.Context) (string, error) {
 
 // Unused reports whether the store has neither a name nor a file: no process has served from it.
 func (s *Store) Unused(ctx context.Context) (bool, error) {
-	switch _, err := s.files.read(ctx, identity); {
-	case err == nil:
-		return false, nil
-	case !absent(err):
-		return false, fmt.Errorf("read the name of the store of files: %w", err)
+	if name, err := s.Name(ctx); name != "" || err != nil {
+		return false, err
 	}
 	used := errors.New("it has a file")
 	switch err := s.files.list(ctx, "", func([]info) error { return used }); {
@@ -278,6 +286,22 @@ func (s *Store) Open(ctx context.Context, key string) (file io.ReadCloser, size 
 		return nil, 0, err
 	}
 	return s.files.open(ctx, key)
+}
+
+// Matches returns nil if there is a file of that key and size. It is ErrNotFound if there is none, and ErrCorrupt if
+// it has another size, or another checksum where the store knows it. The content is not read.
+func (s *Store) Matches(ctx context.Context, key string, size int64, sum [sha256.Size]byte) error {
+	if err := check(key); err != nil {
+		return err
+	}
+	there, err := s.files.stat(ctx, key)
+	if err != nil {
+		return err
+	}
+	if there.size != size || there.sum != nil && *there.sum != sum {
+		return fmt.Errorf("%w: %s", ErrCorrupt, key)
+	}
+	return nil
 }
 
 // Delete removes the file of that key, if there is one.

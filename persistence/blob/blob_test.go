@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+
+	"agentsvc/persistence/blob/blobtest"
 )
 
 func open(t testing.TB) (*Store, string) {
@@ -297,5 +299,30 @@ func TestID(t *testing.T) {
 	defer other.Close()
 	if n, err := other.ID(t.Context()); err != nil || n == names[0] {
 		t.Errorf("%q, %v", n, err)
+	}
+}
+
+// A look at a file compares what the store knows without reading it: its size, and in a bucket its checksum.
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	dir, _ := open(t)
+	bucket := remote(t, blobtest.New(t).URL("looks"), "one")
+	right, wrong := sha256.Sum256([]byte("hello")), sha256.Sum256([]byte("other"))
+	for name, s := range map[string]*Store{"a directory": dir, "a bucket": bucket} {
+		put(t, s, "attachments/a", "hello")
+		knows := error(nil)
+		if s == bucket {
+			knows = ErrCorrupt
+		}
+		for _, tt := range []struct {
+			key  string
+			size int64
+			sum  [sha256.Size]byte
+			want error
+		}{{"attachments/a", 5, right, nil}, {"attachments/a", 4, right, ErrCorrupt}, {"attachments/a", 5, wrong, knows}, {"attachments/b", 5, right, ErrNotFound}, {"../a", 5, right, ErrKey}} {
+			if err := s.Matches(t.Context(), tt.key, tt.size, tt.sum); !errors.Is(err, tt.want) {
+				t.Errorf("%s: %s of %d bytes: %v, want %v", name, tt.key, tt.size, err, tt.want)
+			}
+		}
 	}
 }

@@ -42,8 +42,10 @@ type bucket struct {
 }
 
 func openBucket(at Location, spool string) (*bucket, error) {
-	if err := os.MkdirAll(spool, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of uploads in flight: %w", err)
+	if spool != "" {
+		if err := os.MkdirAll(spool, 0o700); err != nil {
+			return nil, fmt.Errorf("make the directory of uploads in flight: %w", err)
+		}
 	}
 	conns := &http.Transport{ // an address of the operator, like Postgres and Redis: neither a proxy nor the guard of tenants' addresses
 		DialContext:         (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
