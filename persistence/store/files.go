@@ -17,6 +17,10 @@ var (
 	fileOrphansSQL = queries.Get("file_orphans")
 	fileSumsSQL    = queries.Get("file_sums")
 	fileNamedSQL   = queries.Get("file_named")
+
+	filesAttachmentsSQL = queries.Get("files_attachments")
+	filesArtifactsSQL   = queries.Get("files_artifacts")
+	filesDocumentsSQL   = queries.Get("files_documents")
 )
 
 // What files are of: the first part of their keys.
@@ -112,7 +116,48 @@ func (f *Files) Named(ctx context.Context) (named bool, err error) {
 	return named, nil
 }
 
-// Sums returns the SHA-256 of those keys whose rows have one: all but screenshots.
+// StoredFile is a file that a row names.
+type StoredFile struct {
+	Key  string
+	Size int64
+	Sum  [sha256.Size]byte
+}
+
+// filesPage is how many files Each reads at a time.
+const filesPage = 1000
+
+// Each calls page with the files that rows name, in batches: all but screenshots, which are no loss of a person's, and
+// the files of deleted documents. A file can be deleted meanwhile; its key is then not among Sums.
+func (f *Files) Each(ctx context.Context, page func([]StoredFile) error) error {
+	for _, table := range []struct{ of, sql string }{{attachmentFiles, filesAttachmentsSQL}, {artifactFiles, filesArtifactsSQL}, {documentFiles, filesDocumentsSQL}} {
+		var t id.TenantID // where the last page ended
+		var u id.UUID
+		for read := filesPage; read == filesPage; {
+			rows, err := f.pool.Query(ctx, table.sql, t, u, filesPage)
+			if err != nil {
+				return fmt.Errorf("read the rows of %s: %w", table.of, err)
+			}
+			found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s StoredFile, err error) {
+				var sum []byte
+				err = row.Scan(&t, &u, &s.Size, &sum)
+				s.Key = fileKey(table.of, t, u)
+				copy(s.Sum[:], sum)
+				return s, err
+			})
+			if err != nil {
+				return fmt.Errorf("read the rows of %s: %w", table.of, err)
+			}
+			if read = len(found); read > 0 {
+				if err := page(found); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Sums returns the SHA-256 of those keys whose rows have one: all but screenshots, and deleted documents.
 func (f *Files) Sums(ctx context.Context, keys []string) (map[string][sha256.Size]byte, error) {
 	k := readKeys(keys)
 	sums := map[string][sha256.Size]byte{}

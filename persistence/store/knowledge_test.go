@@ -2,12 +2,16 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"agentsvc/persistence/feed"
 	"agentsvc/schemas/api"
@@ -519,10 +523,14 @@ func TestFilesOfDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteDocument(ctx, w.base, docs[0].ID) })
-	kept, foreign, orphan := DocumentFile(w.a, c.File), DocumentFile(w.b, c.File), DocumentFile(w.a, id.FileID{UUID: id.NewAnywhere()})
-	attachment := AttachmentFile(w.a, id.AttachmentID{UUID: c.File.UUID})
+	kept := DocumentFile(w.a, c.File)
 	f := NewFiles(w.db.System(t))
+	if sums, err := f.Sums(t.Context(), []string{kept}); err != nil || len(sums) != 1 || sums[kept] != [32]byte{1} {
+		t.Errorf("sums %v, %v", sums, err)
+	}
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteDocument(ctx, w.base, docs[0].ID) })
+	foreign, orphan := DocumentFile(w.b, c.File), DocumentFile(w.a, id.FileID{UUID: id.NewAnywhere()})
+	attachment := AttachmentFile(w.a, id.AttachmentID{UUID: c.File.UUID})
 	keys := []string{kept, foreign, orphan, attachment, "documents/x/y", "documents/" + w.a.String()}
 	got, err := f.Orphans(t.Context(), keys)
 	want := []string{foreign, orphan, attachment}
@@ -531,9 +539,55 @@ func TestFilesOfDocuments(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("orphans %v, %v; want %v", got, err, want)
 	}
-	sums, err := f.Sums(t.Context(), keys)
-	if err != nil || len(sums) != 1 || sums[kept] != [32]byte{1} {
-		t.Errorf("sums %v, %v", sums, err)
+	if sums, err := f.Sums(t.Context(), keys); err != nil || len(sums) != 0 {
+		t.Errorf("sums after the deletion: %v, %v", sums, err)
+	}
+}
+
+// Each names every file once: not those of deleted documents, nor of documents whose source has never given a content.
+func TestEachFileThatARowNames(t *testing.T) {
+	t.Parallel()
+	w := newLibrary(t)
+	docs, _ := w.put("a.txt", "b.txt")
+	want := map[string]bool{}
+	c, err := w.View(w.a).DocumentContent(t.Context(), w.base, docs[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[DocumentFile(w.a, c.File)] = true
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteDocument(ctx, w.base, docs[1].ID) })
+	pool := w.db.System(t)
+	if _, err := pool.Exec(t.Context(), `WITH source AS (
+		INSERT INTO knowledge_sources (tenant_id, id, base_id, kind, name) VALUES ($1, gen_random_uuid(), $2, 'web', 's') RETURNING id)
+		INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, name, media_type, size_bytes, file, sha256, status)
+		SELECT $1, gen_random_uuid(), $2, id, 'i', 'never read', 'text/plain', 0, gen_random_uuid(), decode(repeat('00', 32), 'hex'), 'failed' FROM source`, w.a, w.base); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []id.TenantID{w.a, w.b} { // more than two pages
+		rows, err := pool.Query(t.Context(), `INSERT INTO attachments (tenant_id, id, name, media_type, size_bytes, sha256, created_by)
+			SELECT $1, gen_random_uuid(), 'x', 'x', 7, sha256('x'), 'x' FROM generate_series(1, 1100) RETURNING id`, tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := pgx.CollectRows(rows, pgx.RowTo[id.AttachmentID])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range made {
+			want[AttachmentFile(tenant, a)] = true
+		}
+	}
+	got := map[string]bool{}
+	if err := NewFiles(pool).Each(t.Context(), func(page []StoredFile) error {
+		for _, s := range page {
+			if got[s.Key] || s.Sum == [32]byte{} || strings.HasPrefix(s.Key, "attachments/") && (s.Size != 7 || s.Sum != sha256.Sum256([]byte("x"))) {
+				t.Errorf("%+v", s)
+			}
+			got[s.Key] = true
+		}
+		return nil
+	}); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%d files, %v; want %d", len(got), err, len(want))
 	}
 }
 

@@ -723,10 +723,13 @@ func BenchmarkCacheGet(b *testing.B) {
 // Row-level security hides that a query does not name its tenant: this test does not.
 func TestQueriesNameTheirTenant(t *testing.T) {
 	pgtest.Tenants(t, queries, map[string]pgtest.Beyond{
-		"tenants":      {Why: "the operator's list of tenants", Scans: []string{"tenants"}},
-		"file_named":   {Why: "whether the store of files may be an empty one", Scans: []string{"attachments", "artifacts", "kb_documents"}},
-		"hook":         {Why: "a hook's URL names no tenant; its id is its own over all tenants", Scans: []string{"triggers"}},
-		"embed_access": {Why: "a browser's call names no tenant; a key's id is its own over all tenants", Scans: []string{"k"}},
-		"users_login":  {Why: "a login that names no tenant looks for the e-mail in all of them", Scans: []string{"users"}},
+		"tenants":           {Why: "the operator's list of tenants", Scans: []string{"tenants"}},
+		"file_named":        {Why: "whether the store of files may be an empty one", Scans: []string{"attachments", "artifacts", "kb_documents"}},
+		"files_attachments": {Why: "the operator's check of all files", Scans: []string{"attachments"}},
+		"files_artifacts":   {Why: "the operator's check of all files", Scans: []string{"artifacts"}},
+		"files_documents":   {Why: "the operator's check of all files", Scans: []string{"kb_documents"}},
+		"hook":              {Why: "a hook's URL names no tenant; its id is its own over all tenants", Scans: []string{"triggers"}},
+		"embed_access":      {Why: "a browser's call names no tenant; a key's id is its own over all tenants", Scans: []string{"k"}},
+		"users_login":       {Why: "a login that names no tenant looks for the e-mail in all of them", Scans: []string{"users"}},
 	})
 }
