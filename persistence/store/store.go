@@ -1,15 +1,18 @@
 // Package store reads and changes the tables that no actor owns, and reads the ones that
-// actors own (threads, messages, runs, steps).
+// actors own (threads, messages, runs, steps). Syncs writes the documents that the sync of a source finds.
 //
-// Every operation belongs to one tenant: each query names the tenant first, and the role of
+// Every operation of a View and of a change belongs to one tenant: each query names the tenant first, and the role of
 // the connections sees only the rows of the tenant in the setting svc.tenant, so that another
 // tenant's id matches no row by construction. A change is one transaction with its audit rows
 // and, if the request had an Idempotency-Key, the kept response: all of it or nothing.
 //
-// The package keeps nothing in memory except the bounded Caches that callers create. Limits:
+// SystemStore, Directory, Files and Noted see all tenants, over connections of svc_system.
+//
+// The package keeps in memory the bounded Caches that callers create, the callers that wait for Places, and what Noted
+// has not written yet. Limits:
 // every call ends within Timeout, or LongTimeout; a change waits up to Timeout for its place before that: one
-// tenant has so many at a time, and fewer of many documents. Loss: none; a call that ends with ErrUnavailable may have
-// committed, and its Idempotency-Key tells.
+// tenant has so many at a time, and fewer of many documents. Loss: the notes of one second (Noted); a call
+// that ends with ErrUnavailable may have committed, and its Idempotency-Key tells.
 package store
 
 import (
