@@ -47,7 +47,7 @@ func (s *service) openData(ctx context.Context) error {
 		return fmt.Errorf("open the store of files: %w", err)
 	}
 	s.onStop(func(context.Context) error { return s.blobs.Close() })
-	return filesThere(ctx, s.c, s.blobs, s.pools.system)
+	return filesThere(ctx, s.c.Files, s.blobs, s.pools.system)
 }
 
 // Connections of a node.

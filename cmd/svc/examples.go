@@ -84,6 +84,7 @@ var examples = map[string][]string{
 	"svc openapi":                   {"svc openapi > openapi.json"},
 	"svc files":                     {"svc files move --to 's3://files?endpoint=https://s3.example.com&region=eu-1'"},
 	"svc files accept-loss":         {"svc files accept-loss"},
+	"svc files check":               {"svc files check", "svc files check --json"},
 	"svc files move":                {"svc files move --to 's3://files?endpoint=https://s3.example.com&region=eu-1'", "svc files move --from file:///srv/svc/blobs --to s3://files --verify"},
 	"svc reseal":                    {"SVC_MASTER_KEY=new... SVC_MASTER_KEY_PREVIOUS=old... svc reseal"},
 	"svc runs":                      {"svc runs ls", "svc runs start hello 'Where is my order?'"},

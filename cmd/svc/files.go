@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,10 +69,17 @@ func openFiles(ctx context.Context, c *Config, at blob.Location, owner string) (
 	return blob.Open(ctx, at, filepath.Join(c.DataDir, "uploads"), owner)
 }
 
-// filesThere returns an error if the database names files and the store is empty and new: its directory is not
+// errEmptyStore is the error of a store that is empty and new while the database names files.
+type errEmptyStore struct{ at blob.Location }
+
+func (e errEmptyStore) Error() string {
+	return fmt.Sprintf("the store of files is empty, and the database names files: %s: mount it, or set SVC_FILES_URL or SVC_DATA_DIR to where the files are; if they are lost for good, run svc files accept-loss", e.at)
+}
+
+// filesThere returns errEmptyStore if the database names files and the store is empty and new: its directory is not
 // mounted, or SVC_FILES_URL or SVC_DATA_DIR names another place. A node that served from it would refuse the nodes
 // that have the files, and lose uploads when the right place comes back. blobs is nil if there is no directory.
-func filesThere(ctx context.Context, c *Config, blobs *blob.Store, pool *pg.Pool) error {
+func filesThere(ctx context.Context, at blob.Location, blobs *blob.Store, pool *pg.Pool) error {
 	if blobs != nil {
 		if unused, err := blobs.Unused(ctx); err != nil || !unused {
 			return err
@@ -79,44 +88,55 @@ func filesThere(ctx context.Context, c *Config, blobs *blob.Store, pool *pg.Pool
 	if named, err := store.NewFiles(pool).Named(ctx); err != nil || !named {
 		return err
 	}
-	return fmt.Errorf("the store of files is empty, and the database names files: %s: mount it, or set SVC_FILES_URL or SVC_DATA_DIR to where the files are; if they are lost for good, run svc files accept-loss", c.Files)
+	return errEmptyStore{at}
+}
+
+// lookAt opens the store of files for a command that stores nothing. It makes no directory, and returns nil if that of
+// the store is not there.
+func lookAt(ctx context.Context, c *Config, owner string) (*blob.Store, error) {
+	if at := c.Files.Dir; at != "" {
+		if _, err := os.Stat(at); errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	return blob.Open(ctx, c.Files, "", owner)
 }
 
 // checkStored is filesThere for a command that makes no directory.
 func checkStored(ctx context.Context, c *Config, pool *pg.Pool) error {
-	if at := c.Files.Dir; at != "" {
-		if _, err := os.Stat(at); errors.Is(err, os.ErrNotExist) {
-			return filesThere(ctx, c, nil, pool)
-		}
-	}
-	s, err := openFiles(ctx, c, c.Files, "doctor")
+	s, err := lookAt(ctx, c, "doctor")
 	if err != nil {
 		return err
 	}
-	return errors.Join(filesThere(ctx, c, s, pool), s.Close())
+	err = filesThere(ctx, c.Files, s, pool)
+	if s != nil {
+		err = errors.Join(err, s.Close())
+	}
+	return err
 }
 
-// acceptLoss gives an empty store its name, so that nodes start with it.
-func acceptLoss(ctx context.Context, c *Config) error {
-	s, err := openFiles(ctx, c, c.Files, "accept-loss")
+// acceptLoss gives an empty store its name, so that nodes start with it. It reports whether there was a loss to accept.
+func acceptLoss(ctx context.Context, c *Config, pool *pg.Pool) (bool, error) {
+	if err := checkStored(ctx, c, pool); !errors.As(err, new(errEmptyStore)) {
+		return false, err
+	}
+	s, err := blob.Open(ctx, c.Files, "", "accept-loss")
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = s.ID(ctx)
-	return errors.Join(err, s.Close())
+	return true, errors.Join(err, s.Close())
 }
 
 // checkFiles names the store of files and checks that it can be written, read and listed. It does
 // not create a directory.
 func checkFiles(ctx context.Context, c *Config) (string, error) {
-	if at := c.Files.Dir; at != "" {
-		if _, err := os.Stat(at); errors.Is(err, os.ErrNotExist) {
-			return "no " + at + " yet: the first start makes it", nil
-		}
-	}
-	s, err := openFiles(ctx, c, c.Files, "doctor")
+	s, err := lookAt(ctx, c, "doctor")
 	if err != nil {
 		return "", err
+	}
+	if s == nil {
+		return "no " + c.Files.Dir + " yet: the first start makes it", nil
 	}
 	if c.Files.Dir != "" { // a bucket was checked when it was opened
 		err = s.Check(ctx)
@@ -161,7 +181,7 @@ are damaged or a store failed, 2 if the command was wrong.`}
 		}
 		return cli.Does(func(cmd *cobra.Command, _ []string) error { return moveFiles(cmd, c, old, target, *verify) })(cmd, nil)
 	}
-	cmd.AddCommand(move, acceptLossCommand())
+	cmd.AddCommand(move, checkFilesCommand(), acceptLossCommand())
 	return cmd
 }
 
@@ -170,20 +190,27 @@ func acceptLossCommand() *cobra.Command {
 		Long: `A server refuses an empty store of files while its database names files: usually
 the place is not mounted, or SVC_FILES_URL or SVC_DATA_DIR is wrong. This command
 marks the store of these settings as the right one. The rows of the lost files
-stay; their downloads fail.`,
+stay; their downloads answer 404. It changes nothing where a server would start.`,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			if err := acceptLoss(cmd.Context(), c); err != nil {
+			return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+				accepted, err := acceptLoss(ctx, c, pool)
+				if err != nil {
+					return err
+				}
+				if cli.WantsJSON(cmd) {
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"files": c.Files.String(), "accepted": accepted})
+				}
+				text := "nothing to accept: servers start with %s as it is\n"
+				if accepted {
+					text = "servers may start with %s\n"
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), text, c.Files)
 				return err
-			}
-			if cli.WantsJSON(cmd) {
-				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"files": c.Files.String()})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "servers may start with %s\n", c.Files)
-			return err
+			})
 		})}
 }
 
@@ -214,18 +241,21 @@ func moveFiles(cmd *cobra.Command, c *Config, old, target blob.Location, verify 
 			}
 		}
 		owner := "move-" + id.NewAnywhere().String()
-		from, err := openFiles(ctx, c, old, owner)
+		from, err := blob.Open(ctx, old, "", owner)
 		if err != nil {
 			return fmt.Errorf("--from: %w", err)
 		}
 		defer func() { err = errors.Join(err, from.Close()) }()
+		if err := filesThere(ctx, old, from, pool); err != nil { // a copy of nothing would look complete
+			return fmt.Errorf("--from: %w", err)
+		}
 		to, err := openFiles(ctx, c, target, owner)
 		if err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
 		a, errFrom := from.ID(ctx)
-		b, errTo := to.ID(ctx)
+		b, errTo := to.Name(ctx) // it gets its name when it is complete
 		if err := errors.Join(errFrom, errTo); err != nil {
 			return err
 		}
@@ -235,17 +265,11 @@ func moveFiles(cmd *cobra.Command, c *Config, old, target blob.Location, verify 
 		out := moved{Failed: []failedFile{}}
 		copying := &blob.Copying{From: from, To: to, Verify: verify, Sums: store.NewFiles(pool).Sums,
 			Failed: func(key string, err error) { out.Failed = append(out.Failed, failedFile{key, err.Error()}) }}
-		done := make(chan error, 1)
-		go func() { done <- copying.Run(ctx) }()
-		tick := time.NewTicker(progressEvery)
-		defer tick.Stop()
-		for running := true; running; {
-			select {
-			case err = <-done:
-				running = false
-			case <-tick.C:
-				fmt.Fprintf(cmd.ErrOrStderr(), "copied %s, %d were there\n", amount(copying), copying.There.Load())
-			}
+		err = progress(cmd, func() error { return copying.Run(ctx) }, func() string {
+			return fmt.Sprintf("copied %s, %d were there", amount(copying), copying.There.Load())
+		})
+		if err == nil && len(out.Failed) == 0 {
+			_, err = to.ID(ctx)
 		}
 		out.Copied, out.Bytes, out.There = copying.Copied.Load(), copying.Bytes.Load(), copying.There.Load()
 		if cli.WantsJSON(cmd) {
@@ -261,6 +285,122 @@ func moveFiles(cmd *cobra.Command, c *Config, old, target blob.Location, verify 
 		}
 		return err
 	})
+}
+
+// progress prints how far a long work is until it ends.
+func progress(cmd *cobra.Command, work func() error, far func() string) error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+			fmt.Fprintln(cmd.ErrOrStderr(), far())
+		}
+	}
+}
+
+func checkFilesCommand() *cobra.Command {
+	return &cobra.Command{Use: "check", Short: "look for every file that the database names, while the service runs", Args: cobra.NoArgs,
+		Long: `Looks for every attachment, document and file of a run that the database names,
+and compares its size, in a bucket also its checksum. No content is read and
+nothing is changed. A bucket gets one request for each file, 8 at a time. Run it
+after a restore and after svc files move.
+
+The exit code is 0 if every file is there, 1 if files are missing or damaged or
+the store failed, 2 if the command was wrong.`,
+		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error { return lookForFiles(ctx, cmd, c, pool) })
+		})}
+}
+
+// looked is what svc files check prints.
+type looked struct {
+	Checked int64        `json:"checked"`
+	Failed  []failedFile `json:"failed"`
+}
+
+// looks is how many files are looked for at the same time.
+const looks = 8
+
+func lookForFiles(ctx context.Context, cmd *cobra.Command, c *Config, pool *pg.Pool) (err error) {
+	if err := checkStored(ctx, c, pool); err != nil {
+		return err
+	}
+	s, err := lookAt(ctx, c, "check")
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		defer func() { err = errors.Join(err, s.Close()) }()
+	}
+	out, rows, checked := looked{Failed: []failedFile{}}, store.NewFiles(pool), atomic.Int64{}
+	err = progress(cmd, func() error {
+		if s == nil { // no directory, and the database names no file
+			return nil
+		}
+		return rows.Each(ctx, func(page []store.StoredFile) error {
+			failed, err := lookFor(ctx, s, rows, page)
+			checked.Add(int64(len(page)))
+			out.Failed = append(out.Failed, failed...)
+			return err
+		})
+	}, func() string { return "checked " + plural(int(checked.Load()), "file") })
+	out.Checked = checked.Load()
+	if cli.WantsJSON(cmd) {
+		err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), out))
+	} else {
+		for _, f := range out.Failed {
+			fmt.Fprintln(cmd.OutOrStdout(), f.Error)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "checked %s in %s\n", plural(int(out.Checked), "file"), c.Files)
+	}
+	if err == nil && len(out.Failed) > 0 {
+		err = fmt.Errorf("missing or damaged: %s that the database names", plural(len(out.Failed), "file"))
+	}
+	return err
+}
+
+// lookFor returns those files that are missing or damaged, and that the database still names.
+func lookFor(ctx context.Context, s *blob.Store, rows *store.Files, page []store.StoredFile) ([]failedFile, error) {
+	wrong := make([]error, len(page))
+	var busy sync.WaitGroup
+	free := make(chan struct{}, looks)
+	for i, f := range page {
+		free <- struct{}{}
+		busy.Go(func() {
+			defer func() { <-free }()
+			wrong[i] = s.Matches(ctx, f.Key, f.Size, f.Sum)
+		})
+	}
+	busy.Wait()
+	var keys []string
+	for i, err := range wrong {
+		switch {
+		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
+			keys = append(keys, page[i].Key)
+		case err != nil:
+			return nil, err
+		}
+	}
+	named, err := rows.Sums(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	var failed []failedFile
+	for i, f := range page {
+		if _, ok := named[f.Key]; ok && wrong[i] != nil {
+			failed = append(failed, failedFile{f.Key, wrong[i].Error()})
+		}
+	}
+	return failed, nil
 }
 
 func amount(c *blob.Copying) string {

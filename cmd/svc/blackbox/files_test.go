@@ -408,10 +408,30 @@ func TestAnEmptyStoreOfFilesIsRefused(t *testing.T) {
 	}
 	n.refused(1, nil, says, blobs, "svc files accept-loss")
 	n.refused(1, nil, says) // the refused start has not made it a store
+	// Neither has a move from it, which would look complete, and names no store.
+	target := filepath.Join(dataDir(t), "target")
+	if out, stderr, code := n.run(nil, "", "files", "move", "--to", "file://"+target); code != 1 || !strings.Contains(stderr, says) || !strings.Contains(stderr, blobs) {
+		t.Errorf("move from an empty store: %d %s%s", code, out, stderr)
+	}
+	if _, err := os.Stat(target); !os.IsNotExist(err) {
+		t.Errorf("the refused move made its target: %v", err)
+	}
+	n.refused(1, nil, says)
+	n.refused(1, []string{"SVC_FILES_URL=file://" + target}, says)
+	if out, stderr, code := n.run(nil, "", "files", "check"); code != 1 || !strings.Contains(stderr, says) {
+		t.Errorf("check of an empty store: %d %s%s", code, out, stderr)
+	}
 	n.refused(1, []string{"SVC_FILES_URL=file://" + wrong}, says, wrong)
 	n.refused(1, inBucket(server.Addr), says, server.Addr)
 	if out, _, code := n.run(inBucket(server.Addr), "", "doctor"); code != 1 || !strings.Contains(out, "BAD  files that the database names") {
 		t.Errorf("doctor with an empty bucket: %d %s", code, out)
+	}
+	nowhere := filepath.Join(dataDir(t), "nowhere")
+	for _, args := range [][]string{{"doctor"}, {"files", "check"}} {
+		n.run(append(inBucket(server.Addr), "SVC_DATA_DIR="+nowhere), "", args...)
+		if _, err := os.Stat(nowhere); !os.IsNotExist(err) {
+			t.Errorf("svc %v with a bucket made a directory: %v", args, err)
+		}
 	}
 
 	// The files without the mark, as a copy by other means leaves them.
@@ -425,6 +445,11 @@ func TestAnEmptyStoreOfFilesIsRefused(t *testing.T) {
 	c.Base = n.base
 	c.holds(t, ctx, file, []byte("kept"))
 	n.kill()
+	for args, want := range map[string]string{"check": "checked 1 file in the directory " + blobs, "accept-loss": "nothing to accept"} {
+		if out, stderr, code := n.run(nil, "", "files", args); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("svc files %s with the files: %d %s%s", args, code, out, stderr)
+		}
+	}
 
 	lost := []string{"SVC_FILES_URL=file://" + wrong}
 	if out, stderr, code := n.run(lost, "", "files", "accept-loss"); code != 0 || !strings.Contains(out, wrong) {
@@ -432,6 +457,9 @@ func TestAnEmptyStoreOfFilesIsRefused(t *testing.T) {
 	}
 	if out, _, code := n.run(lost, "", "doctor"); code != 0 {
 		t.Errorf("doctor after accept-loss: %d %s", code, out)
+	}
+	if out, stderr, code := n.run(lost, "", "files", "check"); code != 1 || !strings.Contains(out, "attachments/"+c.Tenant+"/"+file) || !strings.Contains(stderr, "1 file that the database names") {
+		t.Errorf("check after accept-loss: %d %s%s", code, out, stderr)
 	}
 	n.start(lost...)
 }
@@ -561,6 +589,17 @@ func TestFilesMove(t *testing.T) {
 	key := "attachments/" + c.Tenant + "/" + damaged
 	if err := os.WriteFile(filepath.Join(n.dataDir(), "blobs", key), []byte("something else"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	var checked struct {
+		Checked int
+		Failed  []struct{ Key, Error string }
+	}
+	stdout, stderr, code := n.run([]string{"SVC_FILES_URL=file://" + filepath.Join(n.dataDir(), "blobs")}, "", "files", "check", "--json")
+	if err := json.Unmarshal([]byte(stdout), &checked); err != nil || code != 1 || checked.Checked != 13 || len(checked.Failed) != 1 || checked.Failed[0].Key != key || !strings.Contains(checked.Failed[0].Error, "damaged") {
+		t.Errorf("check of the old store: %d, %v, %s%s", code, err, stdout, stderr)
+	}
+	if stdout, stderr, code := n.run(bucket, "", "files", "check"); code != 0 || !strings.Contains(stdout, "checked 13 files in the bucket") {
+		t.Errorf("check of the bucket: %d %s%s", code, stdout, stderr)
 	}
 	elsewhere := "file://" + filepath.Join(dataDir(t), "files")
 	if moves(1, "--from", "file://"+filepath.Join(n.dataDir(), "blobs"), "--to", elsewhere); out.Copied != 13 || len(out.Failed) != 1 || out.Failed[0].Key != key {
