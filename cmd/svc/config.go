@@ -21,7 +21,9 @@ import (
 )
 
 // Config holds the settings of the environment and of the flags of `svc serve`
-// (open-parts.md, Configuration). Only this file reads them.
+// (open-parts.md, Configuration). Only this file reads them for a node. Commands that run at a person's terminal read
+// what concerns that terminal themselves: the client its address and key, svc skills record the display and the browser
+// of the person's machine.
 type Config struct {
 	Addr           string
 	PublicURL      string
@@ -312,7 +314,11 @@ func (c *Config) setPrevious(v string) error {
 	return nil
 }
 
+// setLevel accepts the levels that leave errors in the log. zerolog knows more: fatal, disabled, numbers.
 func (c *Config) setLevel(v string) (err error) {
+	if err := oneOf(&v, "trace", "debug", "info", "warn", "error")(v); err != nil {
+		return err
+	}
 	c.LogLevel, err = zerolog.ParseLevel(v)
 	return err
 }

@@ -105,6 +105,20 @@ func TestAnAddressHasAPort(t *testing.T) {
 	}
 }
 
+// A level is one of those that the guide names: the library's others would silence errors.
+func TestALevelOfTheLogIsOneThatIsDocumented(t *testing.T) {
+	for _, v := range []string{"trace", "debug", "info", "warn", "error"} {
+		if c, err := loaded(t, map[string]string{"SVC_LOG_LEVEL": v}); err != nil || c.LogLevel.String() != v {
+			t.Errorf("%s: %s, %v", v, c.LogLevel, err)
+		}
+	}
+	for _, v := range []string{"disabled", "fatal", "panic", "7", "-1", "INFO", "inof"} {
+		if _, err := loaded(t, map[string]string{"SVC_LOG_LEVEL": v}); err == nil || !strings.Contains(err.Error(), "SVC_LOG_LEVEL: "+v+": must be one of trace debug info warn error") {
+			t.Errorf("%s: %v", v, err)
+		}
+	}
+}
+
 // What the vault does not take as a key is wrong configuration, and is not met only when the vault is opened.
 func TestAKeyThatTheVaultDoesNotTakeIsAWrongValue(t *testing.T) {
 	zero, loose := strings.Repeat("A", 43)+"=", strings.Repeat("A", 42)+"B="

@@ -21,7 +21,7 @@ import (
 const stopTime = 9 * time.Second
 
 // edgeStopTime is the part of it for the edge, so that the lease can be given back: a
-// request may wait for a tool server for a minute. A request that waits for an owner,
+// request may wait for a tool server for 15 s. A request that waits for an owner,
 // 3.5 s at most, is still answered.
 const edgeStopTime = 6 * time.Second
 
