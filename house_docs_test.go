@@ -54,6 +54,49 @@ func TestDocumentsLinkToFiles(t *testing.T) {
 	}
 }
 
+// The guide lists every action of the audit log, and no other.
+func TestTheGuideListsTheActionsOfTheAuditLog(t *testing.T) {
+	_, chapter, _ := strings.Cut(read(t, "docs/api-guide.md"), "| `target.kind` | `action` |\n")
+	chapter, _, _ = strings.Cut(chapter, "\n\n")
+	listed, kinds := map[string]bool{}, map[string]bool{}
+	for _, line := range strings.Split(chapter, "\n") {
+		for i, m := range regexp.MustCompile("`([a-z_.]+)`").FindAllStringSubmatch(line, -1) {
+			if i == 0 {
+				kinds[m[1]] = true
+			} else {
+				listed[m[1]] = true
+			}
+		}
+	}
+	written := map[string]bool{}
+	// The code puts these together of a kind or a state and a verb.
+	for _, a := range []string{"webhook.delete", "webhook.listener.delete", "browser_skill.run.prepared", "browser_skill.run.succeeded", "browser_skill.run.rejected", "browser_skill.run.failed"} {
+		written[a] = true
+	}
+	action := regexp.MustCompile(`(?:(?:[aA]udit|putPolicy|noted)\([^\n]*?|(?:action|deletes) *:?= *)"([a-z_]+(?:\.[a-z_]+)+)"`)
+	for _, f := range files {
+		if f.test || !strings.HasPrefix(f.dir, "actors/") && !strings.HasPrefix(f.dir, "persistence/") && !strings.HasPrefix(f.dir, "transport/") {
+			continue
+		}
+		for _, m := range action.FindAllStringSubmatch(read(t, f.path), -1) {
+			written[m[1]] = written[m[1]] || !kinds[m[1]]
+		}
+	}
+	for a := range written {
+		if written[a] && !listed[a] {
+			t.Errorf("docs/api-guide.md does not list %s", a)
+		}
+	}
+	for a := range listed {
+		if !written[a] {
+			t.Errorf("docs/api-guide.md lists %s, which no code writes", a)
+		}
+	}
+	if len(listed) < 80 || len(kinds) < 20 {
+		t.Errorf("only %d actions of %d kinds were found: the check is void", len(listed), len(kinds))
+	}
+}
+
 // Each decision has a number, a status and a row in the index.
 func TestDecisionsHaveAStatusAndARow(t *testing.T) {
 	index := read(t, "docs/adr/README.md")
