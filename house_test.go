@@ -904,20 +904,71 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 	return ok && x.Name == pkg
 }
 
-// givesUp reports whether a loop, apart from the functions in it, gives up after a deadline.
+// givesUp reports whether a loop, apart from the functions in it, gives up after a deadline: it looks whether a time
+// has passed, or it goes on until a time and can end earlier. A loop that only lasts until a time is a load.
 func givesUp(loop *ast.ForStmt) (up bool) {
-	ast.Inspect(loop, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok {
-			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "After" {
-				if now, ok := sel.X.(*ast.CallExpr); ok && isCall(now, "time", "Now") {
-					up = true
-				}
+	timed, early := false, false
+	if loop.Cond != nil {
+		ast.Inspect(loop.Cond, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				timed = timed || isNow(call, "Before") || isCall(call, "time", "Since")
 			}
+			if both, ok := n.(*ast.BinaryExpr); ok && both.Op == token.LAND {
+				early = true
+			}
+			return true
+		})
+	}
+	ast.Inspect(loop, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			up = up || isNow(n, "After")
+		case *ast.ReturnStmt:
+			early = true
 		}
 		_, inner := n.(*ast.FuncLit)
 		return !inner
 	})
-	return up
+	return up || timed && early
+}
+
+// isNow reports whether a call compares the present time: time.Now().Before(t).
+func isNow(call *ast.CallExpr, how string) bool {
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != how {
+		return false
+	}
+	now, ok := sel.X.(*ast.CallExpr)
+	return ok && isCall(now, "time", "Now")
+}
+
+// The ways of waiting that the tests of tests tell apart.
+func TestALoopThatGivesUpIsTold(t *testing.T) {
+	for loop, want := range map[string]bool{
+		"for !done() { if time.Now().After(end) { panic(0) } }":                   true,
+		"for end := time.Now(); time.Now().Before(end); { if done() { return } }": true,
+		"for n < 200 && time.Now().Before(end) { n++ }":                           true,
+		"for !done() && time.Since(begun) < limit { }":                            true,
+		"for time.Now().Before(end) { load() }":                                   false,
+		"for time.Since(begun) < lasts { go func() { return }(); load() }":        false,
+		"for i := range 3 { if took := time.Since(begun); took > limit { i++ } }": false,
+		"for !done() { load() }":                                                  false,
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x; func f() {"+loop+"}", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := false
+		ast.Inspect(f, func(n ast.Node) bool {
+			if loop, ok := n.(*ast.ForStmt); ok {
+				got = got || givesUp(loop)
+			}
+			return true
+		})
+		if got != want {
+			t.Errorf("%s: %v", loop, got)
+		}
+	}
 }
 
 // polls reports whether a function calls a parameter of the type func() bool in a loop.

@@ -17,6 +17,7 @@ import (
 
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -176,50 +177,48 @@ func pending(c *Conn) int {
 	return c.out.size
 }
 
-// fillUp sends live text until the socket appears full or the stream is cut, and returns the
-// offset reached.
-func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
-	t.Helper()
-	text := strings.Repeat("y", 1000)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		offset += int64(len(text))
-		frames++
-		if !c.Send(delta(offset, text)) {
-			return offset, frames
-		}
-		if before := pending(c); before > c.s.cfg.MaxPending/2 {
-			moved := time.Now().Add(30 * time.Millisecond)
-			for pending(c) == before && time.Now().Before(moved) {
-				time.Sleep(time.Millisecond)
-			}
-			if pending(c) == before {
-				return offset, frames
-			}
-		}
-	}
-	t.Fatal("the socket is never full")
-	return 0, 0
+// filler sends live text, never past the bound of a stream.
+type filler struct {
+	c      *Conn
+	offset int64
+	frames int
 }
 
-// fillOn sends live text as long as the stream lives, never past its bound.
-func fillOn(t testing.TB, c *Conn) {
-	t.Helper()
+// fill sends until half of the bound waits for the socket. It reports whether the stream lives.
+func (f *filler) fill() bool {
 	text := strings.Repeat("y", 1000)
-	offset := int64(0)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if pending(c) > c.s.cfg.MaxPending/2 {
-			time.Sleep(time.Millisecond)
-			if !c.SendAll(nil) {
-				return
-			}
-			continue
-		}
-		offset += int64(len(text))
-		if !c.Send(delta(offset, text)) {
-			return
+	for pending(f.c) <= f.c.s.cfg.MaxPending/2 {
+		f.offset += int64(len(text))
+		f.frames++
+		if !f.c.Send(delta(f.offset, text)) {
+			return false
 		}
 	}
-	t.Fatal("the stream is never cut")
+	return f.c.SendAll(nil)
+}
+
+// fillUp sends live text until the socket appears full, because nothing has left for a while, or the stream is cut. It
+// returns the offset reached.
+func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
+	t.Helper()
+	f, left, since := &filler{c: c}, -1, time.Time{}
+	testkit.Eventually(t, "the socket is full", func() bool {
+		if !f.fill() {
+			return true
+		}
+		if p := pending(c); p != left {
+			left, since = p, time.Now()
+		}
+		return time.Since(since) >= 30*time.Millisecond
+	})
+	return f.offset, f.frames
+}
+
+// fillOn sends live text as long as the stream lives.
+func fillOn(t testing.TB, c *Conn) {
+	t.Helper()
+	f := &filler{c: c}
+	testkit.Eventually(t, "the stream is cut", func() bool { return !f.fill() })
 }
 
 func TestFramesArriveInOrder(t *testing.T) {
@@ -581,9 +580,7 @@ func TestGoneWaitsForAttach(t *testing.T) {
 		r.attach = func(*Conn) { <-hold }
 		c, client, _ := open(t, s, Owner{}, r)
 		_ = client.Close()
-		for c.SendAll(nil) {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Eventually(t, "the stream is cut", func() bool { return !c.SendAll(nil) })
 		select {
 		case <-r.gone:
 			t.Fatal("told while Attach was running")
