@@ -99,12 +99,8 @@ func value(dec *json.Decoder, depth int) (any, error) {
 	}
 }
 
-func clip(s string) string {
-	if utf8.RuneCountInString(s) <= 40 {
-		return s
-	}
-	return string([]rune(s)[:40]) + "…"
-}
+// clip shortens what a message quotes.
+func clip(s string) string { return problem.Clip(s, 40) }
 
 // complaints collects errors; its methods read a value as the type that it should have. A
 // missing value, or null, is absent: ok is false and no error is added.

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"unicode/utf8"
+
+	"agentsvc/schemas/problem"
 )
 
 // path is a place in a definition. It is written only where a fault is, so that a large
@@ -53,12 +55,7 @@ func (p *path) String() string {
 }
 
 // clip shortens what a message quotes.
-func clip(s string) string {
-	if utf8.RuneCountInString(s) <= 60 {
-		return s
-	}
-	return string([]rune(s)[:60]) + "…"
-}
+func clip(s string) string { return problem.Clip(s, 60) }
 
 // compact returns JSON without white space.
 func compact(raw []byte) []byte {

@@ -78,6 +78,17 @@ func NotFound(what string) *Error {
 	return &Error{Code: CodeNotFound, Detail: fmt.Sprintf("There is no such %s in this tenant.", what)}
 }
 
+// Clip returns a text of at most n characters as a message quotes it: a longer one is cut, with an ellipsis.
+func Clip(s string, n int) string {
+	for i := range s {
+		if n == 0 {
+			return s[:i] + "…"
+		}
+		n--
+	}
+	return s
+}
+
 // Validation joins the complaints in the form of service.md, Errors.
 func Validation(fields ...Field) *Error {
 	parts := make([]string, len(fields))

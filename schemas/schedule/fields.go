@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/robfig/cron/v3"
+
+	"agentsvc/schemas/problem"
 )
 
 // field is one of the five fields of an expression.
@@ -146,9 +148,4 @@ func number(text string) (int, bool) {
 }
 
 // clip shortens text that an error quotes.
-func clip(text string) string {
-	if r := []rune(text); len(r) > 40 {
-		return string(r[:40]) + "…"
-	}
-	return text
-}
+func clip(text string) string { return problem.Clip(text, 40) }

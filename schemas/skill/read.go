@@ -74,12 +74,8 @@ func (r *reader) readable(at string, doc []byte) bool {
 	return false
 }
 
-func clip(s string) string {
-	if utf8.RuneCountInString(s) <= 60 {
-		return s
-	}
-	return string([]rune(s)[:60]) + "…"
-}
+// clip shortens what a message quotes.
+func clip(s string) string { return problem.Clip(s, 60) }
 
 // member returns the path of a member, with a strange name in quotes.
 func member(at, name string) string {

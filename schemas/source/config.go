@@ -247,12 +247,7 @@ func headerSafe(s string) bool {
 func isNull(raw json.RawMessage) bool { return strings.TrimSpace(string(raw)) == "null" }
 
 // clip shortens a name that a stranger chose.
-func clip(name string) string {
-	if len(name) > 60 {
-		return strings.ToValidUTF8(name[:60], "") + "…"
-	}
-	return name
-}
+func clip(name string) string { return problem.Clip(name, 60) }
 
 func text(raw json.RawMessage) (string, string) {
 	var s string

@@ -149,17 +149,10 @@ func (p *Platform) checkTools(ctx context.Context, t id.TenantID, tokens *[]stri
 	}
 	for i, token := range *tokens {
 		if !known[i] {
-			return problem.New(problem.CodeUnknownTool, fmt.Sprintf("No tool of this tenant matches %q.", clip(token)))
+			return problem.New(problem.CodeUnknownTool, fmt.Sprintf("No tool of this tenant matches %q.", problem.Clip(token, 80)))
 		}
 	}
 	return nil
-}
-
-func clip(s string) string {
-	if r := []rune(s); len(r) > 80 {
-		return string(r[:80]) + "…"
-	}
-	return s
 }
 
 // postMessage reads nothing if no tools and no attachments are named: the thread itself

@@ -22,6 +22,7 @@ import (
 	"cel.dev/cel-go/interpreter"
 
 	"agentsvc/schemas/check"
+	"agentsvc/schemas/problem"
 )
 
 // Limits of an expression.
@@ -205,12 +206,10 @@ func fault(source string, issues *cel.Issues) *Fault {
 	return f
 }
 
+// clip shortens the first line of what a message quotes.
 func clip(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
-	if r := []rune(s); len(r) > 200 {
-		return string(r[:200]) + "…"
-	}
-	return s
+	return problem.Clip(s, 200)
 }
 
 func typeOf(t *cel.Type) Type {
