@@ -286,7 +286,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			}
 		case Stopped:
 			if cancel, ok := m.(msg.CancelRun); ok {
-				w.Idempotency = idempotency(cancel.Idempotency, now)
+				w.Idempotency = journal.Remember(cancel.Idempotency, now)
 				w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
 			}
 		}
@@ -318,7 +318,7 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	if !ok {
 		return
 	}
-	w.Idempotency = idempotency(start.Idempotency, now)
+	w.Idempotency = journal.Remember(start.Idempotency, now)
 	switch s.Origin.Kind {
 	case lifecycle.OriginAPIKey, lifecycle.OriginUser:
 		w.Audit = append(w.Audit, audit(s, start.By, "run.manual", now))
@@ -408,13 +408,6 @@ func audit(s *State, by msg.By, action string, now time.Time) journal.Audit {
 	return journal.Audit{
 		ID: id.AuditID{UUID: id.New(s.ID.Shard())}, At: now, Actor: by.Actor, Action: action, TargetKind: "run", TargetID: s.ID.UUID, IP: by.IP,
 	}
-}
-
-func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
-	if i == nil {
-		return nil
-	}
-	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: now}
 }
 
 // after publishes the facts, and takes or releases the slot and tells the thread as the status

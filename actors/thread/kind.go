@@ -216,7 +216,7 @@ func title(content string) *string {
 // posted adds the rows of a message and its run.
 func posted(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
 	w.New = true
-	w.Idempotency = idempotency(m.Idempotency, now)
+	w.Idempotency = journal.Remember(m.Idempotency, now)
 	w.Rows = append(w.Rows, &engine.RunInsert{
 		ID: a.Run, AgentID: &a.AgentID, AgentVersion: &a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: &a.ThreadSeq, Input: a.Input,
 		OriginKind: a.Origin.Kind, OriginID: a.Origin.ID, EndUserID: a.EndUserID, PersonID: s.EndUserID, CreatedAt: a.CreatedAt,
@@ -232,13 +232,6 @@ func audit(shard id.Shard, by msg.By, action, kind string, target id.UUID, now t
 	return journal.Audit{
 		ID: id.AuditID{UUID: id.New(shard)}, At: now, Actor: by.Actor, Action: action, TargetKind: kind, TargetID: target, IP: by.IP,
 	}
-}
-
-func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
-	if i == nil {
-		return nil
-	}
-	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: now}
 }
 
 var _ Store = (*engine.Store)(nil)

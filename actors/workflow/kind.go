@@ -504,7 +504,7 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		}
 	case Stopped:
 		if cancel, ok := m.(msg.CancelRun); ok {
-			w.Idempotency = idempotency(cancel.Idempotency, now)
+			w.Idempotency = journal.Remember(cancel.Idempotency, now)
 			w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
 		}
 	}
@@ -513,7 +513,7 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 // keepEvent keeps the answer to an event under its Idempotency-Key.
 func keepEvent(w *journal.Commit, m any, now time.Time) {
 	if event, ok := m.(msg.InjectEvent); ok {
-		w.Idempotency = idempotency(event.Idempotency, now)
+		w.Idempotency = journal.Remember(event.Idempotency, now)
 	}
 }
 
@@ -535,7 +535,7 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	if !ok {
 		return
 	}
-	w.Idempotency = idempotency(start.Idempotency, now)
+	w.Idempotency = journal.Remember(start.Idempotency, now)
 	switch s.Origin.Kind {
 	case lifecycle.OriginAPIKey, lifecycle.OriginUser:
 		w.Audit = append(w.Audit, audit(s, start.By, "run.manual", now))
@@ -550,13 +550,6 @@ func audit(s *State, by msg.By, action string, now time.Time) journal.Audit {
 	return journal.Audit{
 		ID: id.AuditID{UUID: id.New(s.ID.Shard())}, At: now, Actor: by.Actor, Action: action, TargetKind: "run", TargetID: s.ID.UUID, IP: by.IP,
 	}
-}
-
-func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
-	if i == nil {
-		return nil
-	}
-	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: now}
 }
 
 // reportEnd reports the end of a run that is no test.

@@ -72,6 +72,14 @@ type Idempotency struct {
 	At          time.Time
 }
 
+// Remember returns the row of an Idempotency-Key that came with a message at that time, nil for none.
+func Remember(i *msg.Idempotency, at time.Time) *Idempotency {
+	if i == nil {
+		return nil
+	}
+	return &Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: at}
+}
+
 // Guard is the compare-and-swap on an actor's row: the swap succeeds only while
 // the row has Version and Epoch, and leaves Version+1 and SetEpoch.
 type Guard struct {
