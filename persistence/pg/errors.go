@@ -24,12 +24,6 @@ func IsForeignKey(err error, constraint ...string) bool {
 	return violates(err, "23503", constraint)
 }
 
-// IsCheck reports whether err is the violation of the CHECK of that name, or of any if no
-// name is given.
-func IsCheck(err error, constraint ...string) bool {
-	return violates(err, "23514", constraint)
-}
-
 func violates(err error, code string, constraint []string) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == code &&

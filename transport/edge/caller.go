@@ -119,18 +119,9 @@ type callCtx struct {
 	caller *Caller
 }
 
-type callerKey struct{}
-
 func (c *callCtx) Value(key any) any {
-	switch key.(type) {
-	case callerKey, quota.Key:
+	if _, ok := key.(quota.Key); ok {
 		return c.caller
 	}
 	return c.Context.Value(key)
-}
-
-// CallerOf returns the caller of the request that ctx belongs to, nil outside a request.
-func CallerOf(ctx context.Context) *Caller {
-	c, _ := ctx.Value(callerKey{}).(*Caller)
-	return c
 }

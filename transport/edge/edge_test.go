@@ -1215,12 +1215,12 @@ func TestTableRefuses(t *testing.T) {
 	}
 }
 
-func TestCallerOf(t *testing.T) {
+func TestAHandlerGetsItsCaller(t *testing.T) {
 	table := NewTable()
 	var seen *Caller
 	Handle(table, Route{Method: "GET", Path: "/a", ID: "a", Role: lifecycle.RoleMember},
-		func(ctx context.Context, c *Caller, _ *nothing) (*Empty, error) {
-			seen = CallerOf(ctx)
+		func(_ context.Context, c *Caller, _ *nothing) (*Empty, error) {
+			seen = c
 			c.SetHeader("X-Mine", "1")
 			return nil, nil
 		})

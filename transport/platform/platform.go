@@ -103,9 +103,7 @@ type Turns interface {
 	Give(t id.TenantID)
 }
 
-// Config holds the dependencies of the routes. Everything but Provides, Revoker, Valid,
-// Versions, Feed, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding, Judging,
-// SkillRuns, Recorder and Wake is required.
+// Config holds the dependencies of the routes. A dependency is required unless it says what nil means.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -134,7 +132,7 @@ type Config struct {
 	// Versions is this node's cache of agents; nil means a private one.
 	Versions *Versions
 	// Revoked is called once this node no longer accepts a revoked key. It closes the key's
-	// streams on this node.
+	// streams on this node. nil means that there are none.
 	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
 	// WebhookURLs checks the URLs of webhook endpoints: https in every environment.
 	WebhookURLs URLGuard
@@ -147,7 +145,7 @@ type Config struct {
 	// Hooks is this node's cache of hooks; nil means none.
 	Hooks Hooks
 	// Fired is called for each run that a trigger started, by a hook or by a person. It must
-	// not block.
+	// not block. nil: it is not called.
 	Fired func(t id.TenantID, g id.TriggerID, by string)
 	// Embeds is this node's cache of embed keys and end users; nil means none.
 	Embeds Embeds

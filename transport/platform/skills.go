@@ -189,7 +189,7 @@ func (p *Platform) createSkill(ctx context.Context, c *edge.Caller, in *createSk
 // lastRuns is how many runs a skill is shown with (open-parts.md, Browser skills).
 const lastRuns = 20
 
-// detail returns a skill as GET and PATCH answer it.
+// skillDetail returns a skill as GET and PATCH answer it.
 func (p *Platform) skillDetail(ctx context.Context, v store.View, s *api.Skill) (*api.SkillDetail, error) {
 	out := &api.SkillDetail{Skill: s, Grants: []api.SkillGrant{}, Runs: []api.SkillRun{}}
 	var err error

@@ -392,7 +392,7 @@ func unindent(text string, n int) string {
 	return text
 }
 
-// punctuation that a backslash takes literally.
+// escapable reports whether a backslash takes c literally: punctuation.
 func escapable(c byte) bool {
 	return c < 0x80 && (unicode.IsPunct(rune(c)) || unicode.IsSymbol(rune(c)))
 }

@@ -117,7 +117,7 @@ type element struct {
 	parents []string // local names, outermost first
 }
 
-// is returns an attribute by its local name.
+// attr returns an attribute by its local name.
 func (e *element) attr(local string) string {
 	for _, a := range e.Attr {
 		if a.Name.Local == local {
