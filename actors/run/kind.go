@@ -75,6 +75,7 @@ type kind struct {
 	speaking sync.Map // id.RunID to the *speech of its open model step
 	// rendering are the node's places for rendering deliverables, requests those for large requests.
 	rendering, requests *turn.Places
+	answers             answers
 }
 
 // New is the kind run. Its effects last as long as a model's turn, so the host's
@@ -86,7 +87,7 @@ func New(cfg Config) durable.Kind[State] {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
-	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}, rendering: turn.New(maxRendering, 1), requests: turn.New(requestPlaces, requestEach)}
+	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}, rendering: turn.New(maxRendering, 1), requests: turn.New(requestPlaces, requestEach), answers: answers{held: map[id.RunID]map[int]func(){}}}
 	return durable.Kind[State]{
 		Name:    msg.KindRun,
 		Machine: Machine{Slots: cfg.Slots != nil},
@@ -96,9 +97,12 @@ func New(cfg Config) durable.Kind[State] {
 		Rows:    k.rows,
 		After:   k.after,
 		Perform: k.perform,
-		Forget:  func(a cluster.Address) { k.speaking.Delete(id.RunID{UUID: a.ID}) },
-		Idle:    idle,
-		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
+		Forget: func(a cluster.Address) {
+			k.speaking.Delete(id.RunID{UUID: a.ID})
+			k.answers.forget(id.RunID{UUID: a.ID})
+		},
+		Idle: idle,
+		Left: func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
 		Finishes: func(e durable.Effect) bool {
 			switch e.(type) {
 			case ModelCall, ToolCall, Preview, Retrieve, Deliver:
@@ -414,6 +418,7 @@ func audit(s *State, by msg.By, action string, now time.Time) journal.Audit {
 // requires.
 func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
 	k.speeches(next.ID, d.Facts)
+	k.answers.committed(next.ID, d.Facts)
 	waits, waited := next.Status == lifecycle.RunWaitingApproval, prev.Status == lifecycle.RunWaitingApproval
 	switch {
 	case waits && !waited:

@@ -4,10 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 )
 
@@ -43,6 +48,49 @@ func TestAHistoryOverTheLimitIsNotRead(t *testing.T) {
 		t.Errorf("%s, the model was asked %d times", got, len(w.models.requests()))
 	}
 	w.is("LIMIT_EXCEEDED: The run passed its limit history of 8 MiB.", `SELECT error_code || ': ' || error_message FROM runs WHERE id = $1`, r)
+}
+
+// The place of a large answer is kept until the answer is committed, or dropped with its run.
+func TestTheAnswersOfCallsKeepTheirPlaces(t *testing.T) {
+	w := newWorld(t, toolAgent, withTools)
+	var kept, given atomic.Int32
+	hangs := make(chan struct{})
+	w.tools.answer = func(ctx context.Context, p tool.Planned) *tool.Outcome {
+		var once atomic.Bool
+		tool.Kept(ctx, func() {
+			if !once.CompareAndSwap(false, true) {
+				t.Error("a place is given back twice")
+			}
+			given.Add(1)
+		})
+		kept.Add(1)
+		if p.Tool == "free.hang" {
+			close(hangs)
+			<-ctx.Done()
+		}
+		return nil
+	}
+	w.writer.mu.Lock()
+	w.writer.fails = func(c *journal.Commit) error {
+		for _, row := range c.Rows {
+			if u, ok := row.(*engine.StepUpdate); ok && u.Idx == 1 && given.Load() != 0 {
+				t.Error("the place is given back before the commit")
+			}
+		}
+		return nil
+	}
+	w.writer.mu.Unlock()
+	if got := w.ends(w.post(w.newThread(), "/call free.a {}\n/say Done.")); got != "succeeded" || kept.Load() != 1 {
+		t.Fatal(got, kept.Load())
+	}
+	testkit.Eventually(t, "the place is free", func() bool { return given.Load() == 1 })
+	w.writer.mu.Lock()
+	w.writer.fails = nil
+	w.writer.mu.Unlock()
+	r := w.post(w.newThread(), "/call free.hang {}\n/say Done.")
+	<-hangs
+	w.ask(w.address(msg.KindRun, r.UUID), msg.CancelRun{By: msg.By{Actor: "apikey:x"}})
+	testkit.Eventually(t, "the place of a cancelled run is free", func() bool { return given.Load() == 2 })
 }
 
 // The oldest messages of a thread that do not fit into a request are left out.

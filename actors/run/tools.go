@@ -134,7 +134,8 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 	out := toolsGone
 	failpoint.Hit(pointBeforeCall)
 	if k.cfg.Tools != nil {
-		out = k.cfg.Tools.Call(bounded, callerOf(s), c.Idx, c.Plan)
+		keeping := tool.Keeping(bounded, func(give func()) { k.answers.keep(ctx, s.ID, c.Idx, give) })
+		out = k.cfg.Tools.Call(keeping, callerOf(s), c.Idx, c.Plan)
 	}
 	if c.Again {
 		out = out.After()

@@ -154,7 +154,7 @@ func (g *Gateway) once(parent, ctx context.Context, s *session, t Target, name s
 		return Answer{}, g.outside(parent, ctx, err)
 	}
 	o.places, o.tenant = g.cfg.Large, t.Tenant
-	defer o.leave()
+	defer o.leave(ctx)
 	var r mcp.CallToolRequest
 	r.Params.Name = name
 	if len(args) > 0 {

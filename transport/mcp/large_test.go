@@ -12,6 +12,7 @@ import (
 	"agentsvc/actors/limit/turn"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/testkit"
+	"agentsvc/schemas/tool"
 )
 
 // counted counts the places that were taken.
@@ -98,6 +99,12 @@ func TestLargeAnswersHaveAPartOfTheNode(t *testing.T) {
 			t.Errorf("the %s: %d bytes, %v", name, len(r.a.Content), r.err)
 		}
 	}
+	var give func()
+	keeping := tool.Keeping(t.Context(), func(g func()) { give = g })
+	if r := <-call(keeping, busy, "echo"); r.err != nil || give == nil || places.Try(busy.Tenant) {
+		t.Fatal("the caller does not keep the place of its answer: ", r.err)
+	}
+	give()
 	others := id.TenantID{UUID: id.NewAnywhere()}
 	if places.Wanted() || !places.Try(busy.Tenant) || !places.Try(others) {
 		t.Error("a place is lost")

@@ -150,7 +150,7 @@ func (g *Gateway) ask(e *entry, t Target) (*catalog, error) {
 		return nil, err
 	}
 	o.places, o.tenant = g.cfg.Large, t.Tenant
-	defer o.leave()
+	defer o.leave(ctx)
 	for again := true; ; again = false {
 		s, err := g.session(ctx, e, t)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/tool"
 )
 
 // op is one operation on a server (beginning a session, a list, a call): its credential, its
@@ -81,14 +82,15 @@ func (o *op) enter(ctx context.Context) error {
 	return nil
 }
 
-// leave ends the operation: its answer is not in memory any more.
-func (o *op) leave() {
+// leave ends the operation. Its place is given back, or kept by the caller with the answer.
+func (o *op) leave(ctx context.Context) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.placed {
-		o.places.Give(o.tenant)
-	}
+	placed := o.placed
 	o.placed, o.over = false, true
+	o.mu.Unlock()
+	if placed {
+		tool.Kept(ctx, func() { o.places.Give(o.tenant) })
+	}
 }
 
 // begin starts the next exchange.
