@@ -24,6 +24,7 @@ type (
 	turned struct {
 		results []outbox.Result
 		claimed outbox.Claimed
+		beyond  bool // the one attempt in claimed is beyond the node's places
 		err     error
 	}
 	// ended is the result of an attempt.
@@ -91,7 +92,7 @@ func (d *actor) turned(c cluster.Context, m turned, now time.Time) {
 	d.w.answered(m.claimed)
 	ref := c.Ref()
 	for _, a := range m.claimed.Attempts {
-		d.h.wg.Go(func() { d.h.attempt(d.ctx, d, ref, a) })
+		d.h.wg.Go(func() { d.h.attempt(d.ctx, d, ref, a, m.beyond) })
 	}
 }
 
@@ -112,17 +113,23 @@ func (d *actor) proceed(c cluster.Context, now time.Time) {
 	}
 }
 
-// ask requests a turn, unless it would neither settle nor claim anything.
+// ask requests a turn, unless it would neither settle nor claim anything. Without a free
+// place results are settled at once, and an endpoint with nothing in flight then waits for an
+// attempt beyond the places.
 func (d *actor) ask(c cluster.Context, live bool) {
 	want := 0
 	if live {
-		want = d.h.take(d.w.room(), d.w.inFlight == 0)
+		want = d.h.take(d.w.room())
 	}
+	ref := c.Ref()
 	if want == 0 && len(d.w.ended) == 0 {
-		return // an attempt that ends frees a place
+		if d.w.inFlight == 0 {
+			t := outbox.Turn{Endpoint: d.at, Results: d.w.ask()}
+			d.h.wg.Go(func() { d.h.turnBeyond(d.ctx, d, ref, t) })
+		}
+		return // or an attempt that ends frees a place
 	}
 	t := outbox.Turn{Endpoint: d.at, Results: d.w.ask(), Want: want, Bytes: want * placeBytes}
-	ref := c.Ref()
 	d.h.wg.Go(func() { d.h.turn(d, ref, t) })
 }
 

@@ -25,13 +25,15 @@
 //
 // Order: none between deliveries; the oldest due ones begin first. Limits: 32 attempts per
 // endpoint, so that a slow or dead endpoint delays only its own deliveries. All attempts of a
-// node share its places: an endpoint takes at most a quarter of the free ones at a time, and
-// every endpoint may have one attempt. A place is one attempt or 64 KiB of its body, so that
-// the bodies in flight total at most the places' 256 MiB plus one body per endpoint. While
-// results cannot be made durable nothing is claimed, so attempts in flight and unsettled
-// results are at most 32 together. A delivery has at most webhook.Attempts attempts; its row
-// counts them when they are claimed. For a listener, and for a disabled or deleted endpoint,
-// nothing is claimed and nothing sent.
+// node share its places: an endpoint takes at most a quarter of the free ones at a time. While
+// none is free, an endpoint with nothing in flight may have one attempt beyond the places, at
+// most 256 endpoints of a node and 32 of a tenant; further ones wait, and tenants take turns. A
+// place is one attempt or 64 KiB of its body, so that the bodies in flight total at most the
+// places' 256 MiB, plus one body for each endpoint with an attempt: its last body may be larger
+// than its places. While results cannot be made durable nothing is claimed, so attempts in
+// flight and unsettled results are at most 32 together. A delivery has at most webhook.Attempts
+// attempts; its row counts them when they are claimed. For a listener, and for a disabled or
+// deleted endpoint, nothing is claimed and nothing sent.
 //
 // Loss: a result that cannot be made durable before the actor ends leaves its row claimed,
 // and the row comes due again automatically: the endpoint may receive an event twice, never

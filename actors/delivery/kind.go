@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
+	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/outbox"
@@ -24,6 +25,10 @@ import (
 const (
 	defaultPlaces = 4096
 	placeBytes    = 64 << 10 // of a body; a larger one takes several places
+	// While no place is free, so many endpoints of the node and of a tenant may have one attempt
+	// each beyond the places.
+	beyondMost = 256
+	beyondEach = 32
 	// Time that an attempt takes besides its time-out.
 	readTimeout = 2 * time.Second // to read an endpoint
 	turnTimeout = outbox.Grace - readTimeout
@@ -73,7 +78,7 @@ func register(n *cluster.Node, cfg Config) *hosting {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	h := &hosting{Config: cfg, node: n}
+	h := &hosting{Config: cfg, node: n, beyond: turn.New(beyondMost, beyondEach)}
 	n.Register(msg.KindDelivery, func(a cluster.Address) cluster.Behavior {
 		return &actor{h: h, at: outbox.Endpoint{Tenant: a.Tenant, ID: id.WebhookID{UUID: a.ID}}}
 	})
@@ -89,9 +94,10 @@ func Address(t id.TenantID, w id.WebhookID) cluster.Address {
 // hosting is the state shared by all endpoints of a node.
 type hosting struct {
 	Config
-	node  *cluster.Node
-	taken atomic.Int64 // places taken
-	wg    sync.WaitGroup
+	node   *cluster.Node
+	taken  atomic.Int64 // places taken
+	beyond *turn.Places // for attempts of endpoints that have none and find no free place
+	wg     sync.WaitGroup
 }
 
 // wait returns when all goroutines of endpoints have ended, or with ctx.
@@ -106,17 +112,11 @@ func (h *hosting) wait(ctx context.Context) error {
 	}
 }
 
-// take takes up to want places for an endpoint: at most a quarter of the free ones, but at
-// least one for an endpoint with none.
-func (h *hosting) take(want int, none bool) int {
+// take takes up to want places for an endpoint: at most a quarter of the free ones.
+func (h *hosting) take(want int) int {
 	for {
 		taken := h.taken.Load()
-		n := min(want, int(int64(h.Places)-taken)/4)
-		if n <= 0 {
-			if n = 0; none {
-				n = 1
-			}
-		}
+		n := max(0, min(want, int(int64(h.Places)-taken)/4))
 		if h.taken.CompareAndSwap(taken, taken+int64(n)) {
 			return n
 		}
@@ -130,14 +130,34 @@ func placesOf(a outbox.Attempt) int { return max(1, (len(a.Body)+placeBytes-1)/p
 
 // turn runs a turn for an actor and posts the result. It returns the places that its claims
 // do not need; claims may need more than were taken, by at most those of one body.
-func (h *hosting) turn(d *actor, ref cluster.Ref, t outbox.Turn) {
+func (h *hosting) turn(d *actor, ref cluster.Ref, t outbox.Turn) { h.run(d, ref, t, false) }
+
+// turnBeyond is turn for one attempt of an endpoint that has none, when no place is free. It
+// waits until attempts beyond the places end, in turn with other tenants, or until the actor
+// has ended.
+func (h *hosting) turnBeyond(ctx context.Context, d *actor, ref cluster.Ref, t outbox.Turn) {
+	if h.beyond.Take(ctx, t.Endpoint.Tenant) != nil {
+		return
+	}
+	if t.Want = 0; h.Live() { // the sweep wakes the endpoint again
+		t.Want, t.Bytes = 1, placeBytes
+	}
+	h.taken.Add(int64(t.Want))
+	h.run(d, ref, t, true)
+}
+
+func (h *hosting) run(d *actor, ref cluster.Ref, t outbox.Turn, beyond bool) {
 	c, err := h.ask(t)
 	spare := t.Want
 	for _, a := range c.Attempts {
 		spare -= placesOf(a)
 	}
 	h.giveBack(spare)
-	d.post(ref, turned{results: t.Results, claimed: c, err: err})
+	if beyond && len(c.Attempts) == 0 {
+		h.beyond.Give(t.Endpoint.Tenant)
+		beyond = false
+	}
+	d.post(ref, turned{results: t.Results, claimed: c, beyond: beyond, err: err})
 }
 
 // finish settles the results that an ended actor left, those without a turn and those from
@@ -154,6 +174,9 @@ func (h *hosting) finish(at outbox.Endpoint, left []outbox.Result, came []any) {
 			for _, a := range m.claimed.Attempts {
 				h.giveBack(placesOf(a))
 				left = append(left, unsent(a))
+			}
+			if m.beyond {
+				h.beyond.Give(at.Tenant)
 			}
 		}
 	}
@@ -194,10 +217,14 @@ func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to Target, op
 	return to, ok && to.Enabled && to.URL != "", nil
 }
 
-// attempt makes one attempt and posts its result to the actor that claimed it.
-func (h *hosting) attempt(ctx context.Context, d *actor, ref cluster.Ref, a outbox.Attempt) {
+// attempt makes one attempt and posts its result to the actor that claimed it. beyond says
+// that it is one beyond the places.
+func (h *hosting) attempt(ctx context.Context, d *actor, ref cluster.Ref, a outbox.Attempt, beyond bool) {
 	r := h.perform(ctx, d.at, a)
 	h.giveBack(placesOf(a))
+	if beyond {
+		h.beyond.Give(d.at.Tenant)
+	}
 	d.post(ref, ended{r})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"agentsvc/cluster"
 	"agentsvc/persistence/outbox"
+	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/testkit"
 )
@@ -350,6 +351,77 @@ func TestLargeBodiesTakeMorePlaces(t *testing.T) {
 	close(answer)
 	testkit.Eventually(t, "all succeed", func() bool { return x.count(e, "succeeded")+x.count(other, "succeeded") == 23 })
 	testkit.Eventually(t, "all places are back", func() bool { return p.hosting.taken.Load() == 0 })
+}
+
+// crowd are more endpoints of a tenant than may have an attempt while no place is free, on a
+// process without places. It returns when as many as may have theirs and the others wait.
+func (x *world) crowd(v *receiver) (all []outbox.Endpoint, p *process) {
+	x.t.Helper()
+	for range beyondEach + 5 {
+		all = append(all, x.endpoint(v.url))
+		x.pending(all[len(all)-1], 1)
+	}
+	p = x.process(func(c *Config) { c.Places, c.Sender = 1, newSender(x.t, time.Minute) })
+	wake(p.Node, all...)
+	testkit.Eventually(x.t, "some have an attempt, and the others wait", func() bool {
+		return len(v.heard()) == beyondEach && p.hosting.beyond.Wanted() && !running("run")
+	})
+	return all, p
+}
+
+// While no place is free, a tenant's endpoints have so many attempts together. The others get
+// theirs when these end, and another tenant's does not wait for them.
+func TestAttemptsBeyondThePlaces(t *testing.T) {
+	x := newWorld(t)
+	answer := make(chan struct{})
+	v, other := newReceiver(t, func(_ http.ResponseWriter, r *http.Request, _ int) { await(r, answer) }), newReceiver(t, nil)
+	all, p := x.crowd(v)
+	neighbour := outbox.Endpoint{Tenant: pgtest.Tenant(t, x.pool), ID: id.WebhookID{UUID: id.NewAnywhere()}}
+	x.exec(`INSERT INTO webhooks (tenant_id, id, url, events, secret) VALUES ($1, $2, $3, '{*}', convert_to('s', 'UTF8'))`, neighbour.Tenant, neighbour.ID, other.url)
+	x.pending(neighbour, 3)
+	wake(p.Node, neighbour)
+	testkit.Eventually(t, "another tenant's are sent", func() bool { return x.count(neighbour, "succeeded") == 3 })
+	wake(p.Node, all...)
+	if n := len(v.heard()); n != beyondEach {
+		t.Errorf("%d attempts are in flight", n)
+	}
+	close(answer)
+	for _, e := range append(all, neighbour) {
+		testkit.Eventually(t, "all succeed and leave memory", func() bool { return x.count(e, "pending") == 0 && left(p.Node, e) })
+	}
+	if n, taken := len(v.heard()), p.hosting.taken.Load(); n != len(all) || taken != 0 || p.hosting.beyond.Wanted() {
+		t.Errorf("%d of %d were sent, %d places are taken", n, len(all), taken)
+	}
+	for range beyondEach {
+		if !p.hosting.beyond.Try(x.tenant) {
+			t.Fatal("an attempt beyond the places was not given back")
+		}
+	}
+}
+
+// A node that stops does not wait for the endpoints that wait, and has claimed nothing for them.
+func TestANodeStopsWhileEndpointsWait(t *testing.T) {
+	x := newWorld(t)
+	answer := make(chan struct{})
+	v := newReceiver(t, func(_ http.ResponseWriter, r *http.Request, _ int) { await(r, answer) })
+	all, p := x.crowd(v)
+	close(answer)
+	p.Yield(true)
+	if err := p.SetMembers([]id.MemberID{{UUID: id.NewAnywhere()}}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Stop(t, p.Node.Stop)
+	begun, sent := 0, v.of()
+	for _, e := range all {
+		begun += x.count(e, "succeeded")
+		var n int
+		if err := x.pool.QueryRow(t.Context(), `SELECT count(*) FROM webhook_deliveries WHERE webhook_id = $1 AND status = 'pending' AND (begun_at IS NOT NULL OR attempts > 0)`, e.ID).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d are claimed and not settled, %v", n, err)
+		}
+	}
+	if begun != len(sent) || begun < beyondEach || p.hosting.taken.Load() != 0 {
+		t.Errorf("%d succeeded, %d were sent, %d places are taken", begun, len(sent), p.hosting.taken.Load())
+	}
 }
 
 // A delivery that was recovered while its first attempt is on its way: the answer to

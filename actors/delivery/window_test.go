@@ -140,22 +140,19 @@ func TestPausesOfTheWindow(t *testing.T) {
 	}
 }
 
-// Places of a node: an endpoint takes at most a quarter of the free ones, an endpoint without
-// any always gets one, and all are returned.
+// Places of a node: an endpoint takes at most a quarter of the free ones, and never more than
+// are free.
 func TestPlaces(t *testing.T) {
 	h := &hosting{Config: Config{Places: 64}}
-	for i, c := range []struct {
-		want int
-		none bool
-		got  int
-	}{{32, true, 16}, {32, false, 12}, {3, false, 3}, {32, true, 8}, {32, true, 6}, {32, true, 4}, {32, true, 3}, {32, true, 3}, {32, true, 2}, {32, true, 1}, {32, false, 1}, {32, false, 1}, {32, false, 1}, {32, false, 0}, {32, true, 1}, {0, false, 0}} {
-		if got := h.take(c.want, c.none); got != c.got {
+	for i, c := range []struct{ want, got int }{
+		{32, 16}, {32, 12}, {3, 3}, {32, 8}, {32, 6}, {32, 4}, {32, 3}, {32, 3}, {32, 2}, {32, 1}, {32, 1}, {32, 1}, {32, 1}, {32, 0}, {0, 0},
+	} {
+		if got := h.take(c.want); got != c.got {
 			t.Fatalf("row %d: %d of %d, %d taken", i, got, c.want, h.taken.Load())
 		}
 	}
-	for range 100 {
-		if got := h.take(32, true); got < 1 {
-			t.Fatal("somebody got none")
-		}
+	h.giveBack(-100) // bodies that were larger than their places
+	if got := h.take(32); got != 0 {
+		t.Errorf("%d places, and none is free", got)
 	}
 }
