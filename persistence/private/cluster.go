@@ -158,6 +158,22 @@ func (c *cluster) binaries(ctx context.Context, cfg Config) (binaries, error) {
 	return b, nil
 }
 
+// lock takes the lock of the cluster's own directory: ErrInUse if another process holds it.
+func (c *cluster) lock() (*os.File, error) {
+	f, err := tryLock(filepath.Join(c.home, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return nil, fmt.Errorf("private Postgres in %s: %w: the file postgres.location names a cluster that another svc runs (is this a copy of its data directory?)", c.home, ErrInUse)
+	}
+	if err := f.Chown(c.uid, c.gid); err != nil { // svc may run under the server's user from now on
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // reach runs the server's --version as the server's user in the cluster's directory. This
 // proves that the user can reach the directory and run the binary.
 func (c *cluster) reach(ctx context.Context, bin binaries) error {
@@ -180,7 +196,8 @@ func (c *cluster) command(ctx context.Context, name string, args ...string) *exe
 // initialise creates the database files unless they exist. They get their final name only
 // when complete, so a kill in the middle needs no repair.
 func (c *cluster) initialise(ctx context.Context, bin binaries, cfg Config) error {
-	if _, err := os.Stat(c.data()); err == nil {
+	// A link to a file system that is not mounted exists too: nothing may be made in its place.
+	if _, err := os.Lstat(c.data()); err == nil {
 		return nil
 	}
 	unfinished := c.data() + ".new"

@@ -1,9 +1,9 @@
 // Package private runs the Postgres of a node without SVC_DATABASE_URL: a cluster in the data
 // directory, reached only over a unix socket.
 //
-// It owns the directory <data>/postgres, the server process and the lock
-// <data>/postgres.lock. The holder of the lock runs the server and stops it; a process that
-// finds the lock held can only connect. The server dies with its owner: Stop stops it, and
+// It owns the directory <data>/postgres, the server process and two locks: <data>/postgres.lock,
+// and one in the directory of the cluster, which copies of the data directory may share. The
+// holder of both runs the server and stops it; a process that finds one held can only connect. The server dies with its owner: Stop stops it, and
 // the parent-death signal if the owner is killed. A server that survives nevertheless is
 // stopped by the next owner and never adopted. A server that dies unexpectedly is started
 // again.

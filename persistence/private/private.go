@@ -65,7 +65,7 @@ type Server struct {
 	url, adminURL string
 	cluster       *cluster
 	proc          *process // nil if another process runs the server
-	lock          *os.File
+	lock, home    *os.File // locks of the data directory and of the cluster's own, which may lie outside it
 }
 
 // Open starts the private Postgres of cfg.DataDir and returns when it accepts connections.
@@ -95,6 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	defer wait.Stop()
 	poll := time.NewTicker(lockPoll)
 	defer poll.Stop()
+	busy := fmt.Errorf("private Postgres in %s: %w (is another svc running?)", dir, ErrInUse)
 	for {
 		lock, err := tryLock(filepath.Join(dir, "postgres.lock"))
 		if err != nil {
@@ -102,14 +103,15 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		}
 		if lock != nil {
 			s, err := own(ctx, cfg)
-			if err != nil {
-				lock.Close()
+			if err == nil {
+				s.lock = lock
+				return s, nil
+			}
+			lock.Close()
+			if busy = err; !errors.Is(err, ErrInUse) {
 				return nil, err
 			}
-			s.lock = lock
-			return s, nil
-		}
-		if cfg.Share {
+		} else if cfg.Share {
 			if s, err := connectOnly(ctx, cfg); err == nil {
 				return s, nil
 			}
@@ -118,7 +120,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-wait.C:
-			return nil, fmt.Errorf("private Postgres in %s: %w (is another svc running?)", dir, ErrInUse)
+			return nil, busy
 		case <-poll.C:
 		}
 	}
@@ -150,12 +152,15 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 	err := s.proc.stop(ctx)
 	s.cluster.removeSocket()
+	s.home.Close()
 	s.lock.Close()
 	return err
 }
 
-// own creates and starts the cluster; the caller holds the lock.
-func own(ctx context.Context, cfg Config) (*Server, error) {
+// own creates and starts the cluster; the caller holds the lock of the data directory. A copy
+// of that directory may name the same cluster outside it: ErrInUse while the other one's owner
+// runs it.
+func own(ctx context.Context, cfg Config) (_ *Server, err error) {
 	c, err := locate(cfg)
 	if err != nil {
 		return nil, err
@@ -164,6 +169,15 @@ func own(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	home, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			home.Close()
+		}
+	}()
 	if err := c.stopSurvivors(ctx); err != nil {
 		return nil, err
 	}
@@ -177,7 +191,7 @@ func own(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.proc = newProcess(c, bin, cfg)
+	s.home, s.proc = home, newProcess(c, bin, cfg)
 	go s.proc.run()
 
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)

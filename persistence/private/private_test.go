@@ -303,6 +303,47 @@ func TestAServerThatDiesIsStartedAgain(t *testing.T) {
 	})
 }
 
+// A copy of a data directory whose cluster lies outside names the same cluster.
+func TestACopyDoesNotStopTheOriginal(t *testing.T) {
+	dir, twin := dataDirectory(t), dataDirectory(t)
+	first := open(t, Config{DataDir: dir})
+	if err := os.WriteFile(filepath.Join(twin, "postgres.location"), []byte(filepath.Join(dir, "postgres")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, share := range []bool{false, true} {
+		_, err := Open(t.Context(), Config{DataDir: twin, Share: share})
+		if wantWords(t, err, "postgres.location", dir); !errors.Is(err, ErrInUse) {
+			t.Errorf("got %v", err)
+		}
+	}
+	before := first.Pid()
+	if got := query1(t, first, "SELECT 'up'"); got != "up" || first.Pid() != before {
+		t.Fatal("the original was stopped")
+	}
+	testkit.Stop(t, first.Stop)
+	if got := query1(t, open(t, Config{DataDir: twin}), "SELECT 'up'"); got != "up" {
+		t.Fatal(got)
+	}
+}
+
+// A link of the cluster's files to a file system that is not mounted.
+func TestAClusterThatIsNotMountedIsNotMadeAnew(t *testing.T) {
+	dir := dataDirectory(t)
+	testkit.Stop(t, open(t, Config{DataDir: dir}).Stop)
+	data, moved := filepath.Join(dir, "postgres", "data"), filepath.Join(dir, "postgres", "moved")
+	if err := errors.Join(os.Rename(data, moved+".off"), os.Symlink(moved, data)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), Config{DataDir: dir, Unsafe: true})
+	wantWords(t, err, "data", "No such file")
+	if err := os.Rename(moved+".off", moved); err != nil {
+		t.Fatal(err)
+	}
+	if got := query1(t, open(t, Config{DataDir: dir}), "SELECT 'up'"); got != "up" {
+		t.Fatal(got)
+	}
+}
+
 func TestAHalfMadeClusterHeals(t *testing.T) {
 	dir := dataDirectory(t)
 	home := filepath.Join(dir, "postgres")
