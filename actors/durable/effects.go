@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentsvc/cluster"
+	"agentsvc/schemas/id"
 )
 
 // performed is an effect in progress, or one that has ended while the state still owes it.
@@ -43,6 +44,8 @@ func (p *performed[S]) begin() {
 	}
 }
 
+func (p *performed[S]) tenant() id.TenantID { return p.who.Address.Tenant }
+
 // run performs the effect and tells its activation. What was cancelled while it
 // waited does not begin, what was cancelled while it ran is not heard.
 func (p *performed[S]) run() {
@@ -70,55 +73,107 @@ func (p *performed[S]) perform() (out any) {
 	return p.k.Perform(p.ctx, p.who, p.effect)
 }
 
-// pool runs jobs in at most max goroutines. Further jobs wait in order.
+// pool runs jobs in at most max goroutines, those of one tenant in at most half of them.
+// Further jobs wait: those of a tenant in order, and the tenants that wait take turns, so that
+// a tenant whose jobs last for days leaves places to the others.
 type pool struct {
 	max int
 
 	mu      sync.Mutex // guards the fields below
 	running int
-	queue   []job
-	head    int
-	idle    chan struct{} // closed when running falls to 0; nil if no caller waits
+	lines   map[id.TenantID]*line // of tenants with jobs
+	order   []*line               // those of which a job may begin when a place is free, the next one first
+	idle    chan struct{}         // closed when running falls to 0; nil if no caller waits
 }
 
-type job interface{ run() }
+// line is the jobs of one tenant.
+type line struct {
+	tenant  id.TenantID
+	running int
+	queue   []job
+	head    int
+	ordered bool // it is in pool.order
+}
+
+type job interface {
+	tenant() id.TenantID
+	run()
+}
+
+func (p *pool) each() int { return (p.max + 1) / 2 }
 
 func (p *pool) submit(j job) {
 	p.mu.Lock()
-	if p.running >= p.max {
-		p.queue = append(p.queue, j)
+	t := j.tenant()
+	l := p.lines[t]
+	if l == nil {
+		if p.lines == nil {
+			p.lines = map[id.TenantID]*line{}
+		}
+		l = &line{tenant: t}
+		p.lines[t] = l
+	}
+	if p.running >= p.max || l.running >= p.each() {
+		l.queue = append(l.queue, j)
+		p.enlist(l)
 		p.mu.Unlock()
 		return
 	}
 	p.running++
+	l.running++
 	p.mu.Unlock()
-	go p.work(j)
+	go p.work(j, l)
 }
 
-func (p *pool) work(j job) {
+func (p *pool) work(j job, l *line) {
 	for j != nil {
 		j.run()
-		j = p.next()
+		j, l = p.next(l)
 	}
 }
 
-// next returns the oldest waiting job. If there is none it returns nil, and the goroutine
-// ends.
-func (p *pool) next() job {
+// enlist puts a line behind the others if one of its jobs may begin.
+func (p *pool) enlist(l *line) {
+	if !l.ordered && l.head < len(l.queue) && l.running < p.each() {
+		l.ordered = true
+		p.order = append(p.order, l)
+	}
+}
+
+// next returns the job that takes the place of one of line l that has ended. If there is none
+// it returns nil, and the goroutine ends.
+func (p *pool) next(l *line) (job, *line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.head == len(p.queue) {
-		p.queue, p.head = nil, 0
+	l.running--
+	p.enlist(l)
+	if l.running == 0 && !l.ordered {
+		delete(p.lines, l.tenant)
+	}
+	if len(p.order) == 0 {
 		if p.running--; p.running == 0 && p.idle != nil {
 			close(p.idle)
 			p.idle = nil
 		}
-		return nil
+		return nil, nil
 	}
-	j := p.queue[p.head]
-	p.queue[p.head] = nil
-	if p.head++; p.head > 1024 && p.head*2 > len(p.queue) {
-		p.queue, p.head = append([]job(nil), p.queue[p.head:]...), 0
+	l = p.order[0]
+	p.order = p.order[1:]
+	l.ordered = false
+	l.running++
+	j := l.take()
+	p.enlist(l)
+	return j, l
+}
+
+// take removes the oldest job.
+func (l *line) take() job {
+	j := l.queue[l.head]
+	l.queue[l.head] = nil
+	if l.head++; l.head == len(l.queue) {
+		l.queue, l.head = nil, 0
+	} else if l.head > 1024 && l.head*2 > len(l.queue) {
+		l.queue, l.head = append([]job(nil), l.queue[l.head:]...), 0
 	}
 	return j
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentsvc/cluster"
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
 )
 
@@ -43,6 +44,8 @@ func (h *Host[S]) ask(c cluster.Context, in incoming, q any) {
 	h.reads++
 	h.k.effects.submit(&reading[S]{h: h.k, addr: h.addr, ctx: h.life, until: until, q: q, in: in, asked: c.HasSender(), later: c.Later(in.msg)})
 }
+
+func (r *reading[S]) tenant() id.TenantID { return r.addr.Tenant }
 
 func (r *reading[S]) run() {
 	ctx, cancel := context.WithDeadline(r.ctx, r.until)

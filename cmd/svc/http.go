@@ -46,16 +46,18 @@ const drainNotice = time.Second
 // schemas/flow and schemas/check admit.
 const judgingPlaces = 2
 
-// maxConns returns how many connections clients may have open: three quarters of this
-// process's file descriptors; the rest is for its own calls. It returns 0, the edge's
-// default, if the system does not tell.
-func maxConns() int {
+// descriptors returns this process's limit of file descriptors: three quarters are for the
+// connections of clients, the rest for its own calls. It returns 0 if the system does not tell.
+func descriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 0
 	}
-	return int(min(limit.Cur, 1<<22)) / 4 * 3
+	return int(min(limit.Cur, 1<<22))
 }
+
+// maxConns returns how many connections clients may have open; 0 is the edge's default.
+func maxConns() int { return descriptors() / 4 * 3 }
 
 // metricsConns is the number of connections of the separate listener for metrics. It shares
 // the descriptors with the edge.

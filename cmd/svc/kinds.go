@@ -60,8 +60,15 @@ type actors struct {
 	folder   *rollup.Folder
 }
 
-// maxModelTurns is how many effects of one kind a node performs at a time.
-const maxModelTurns = 1 << 16
+// maxEffects returns how many effects of one kind a node performs at a time: most of them, turns
+// of models and calls of tools, hold a connection of their own.
+func maxEffects() int {
+	const most = 1 << 16
+	if own := descriptors() / 4; own > 0 {
+		return min(own, most)
+	}
+	return most
+}
 
 func (s *service) addActors(ctx context.Context) error {
 	s.addStreams()
@@ -70,7 +77,7 @@ func (s *service) addActors(ctx context.Context) error {
 	}
 	s.versions = platform.NewVersions(s.tables, s.trusted)
 	for _, k := range kinds {
-		k.add(s, durable.Config{Log: s.log, Now: s.member.Now, MaxEffects: maxModelTurns})
+		k.add(s, durable.Config{Log: s.log, Now: s.member.Now, MaxEffects: maxEffects()})
 	}
 	return nil
 }
