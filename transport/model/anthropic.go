@@ -342,7 +342,7 @@ func (a *anthropicBlocks) start(t *turn, p *piece) error {
 		return t.say(p.text)
 	case "thinking":
 		t.openThinking()
-		t.blocks[len(t.blocks)-1].signature = string(p.signature)
+		t.blocks[len(t.blocks)-1].signature = append([]byte(nil), p.signature...)
 		return t.think(p.thinking)
 	case "redacted_thinking":
 		t.closeThinking()
@@ -372,7 +372,7 @@ func (a *anthropicBlocks) delta(t *turn, p *piece) error {
 		return t.think(p.thinking)
 	case "signature_delta":
 		if n := len(t.blocks); n > 0 {
-			t.blocks[n-1].signature += string(p.signature)
+			t.blocks[n-1].signature = append(t.blocks[n-1].signature, p.signature...)
 			return t.begin(len(p.signature))
 		}
 	case "input_json_delta":

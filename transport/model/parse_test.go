@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -334,6 +335,46 @@ func TestCountsOfTokensAreBounded(t *testing.T) {
 			}
 			if r := tr.result(); r.TokensIn != c.in || r.TokensOut != c.out || r.Estimated {
 				t.Fatalf("%+v", r)
+			}
+		})
+	}
+}
+
+// What comes in many small pieces costs by its size, not by the square of their number.
+func TestSmallPiecesAreCheap(t *testing.T) {
+	const pieces, most = 20_000, 64 << 20
+	big := strings.Repeat("s", 256<<10)
+	delta := func(kind, field, text string) string {
+		return `{"type":"content_block_delta","index":0,"delta":{"type":"` + kind + `","` + field + `":"` + text + `"}}`
+	}
+	for _, c := range []struct{ name, block, kind, field string }{
+		{"text", `{"type":"text","text":""}`, "text_delta", "text"},
+		{"thinking", `{"type":"thinking","thinking":""}`, "thinking_delta", "thinking"},
+		{"signature", `{"type":"thinking","thinking":""}`, "signature_delta", "signature"},
+		{"input", `{"type":"tool_use","id":"a","name":"b","input":{}}`, "input_json_delta", "partial_json"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr, blocks := &turn{sink: &heard{}, req: ask("x")}, &anthropicBlocks{}
+			say := func(event string) {
+				t.Helper()
+				if _, err := blocks.event(tr, []byte(event)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			say(`{"type":"content_block_start","index":0,"content_block":` + c.block + `}`)
+			say(delta(c.kind, c.field, big))
+			small := delta(c.kind, c.field, "x")
+			for range pieces {
+				say(small)
+			}
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > most {
+				t.Errorf("%d MiB were allocated", n>>20)
+			}
+			if r := tr.result(); c.name == "signature" && len(r.Thinking[0].Signature) != len(big)+pieces {
+				t.Errorf("%d bytes of signature", len(r.Thinking[0].Signature))
 			}
 		})
 	}

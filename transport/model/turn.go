@@ -37,8 +37,9 @@ type turn struct {
 
 // thinking is a block of thinking: a part of turn.thought.
 type thinking struct {
-	from, to            int // to < 0: still open
-	signature, redacted string
+	from, to  int    // to < 0: still open
+	signature []byte // comes in pieces
+	redacted  string
 }
 
 type call struct {
@@ -127,7 +128,7 @@ func (t *turn) result() *schema.Result {
 	r := &schema.Result{Text: t.said.b.String(), Finish: t.finish, TokensIn: t.in, TokensOut: t.out}
 	all := t.thought.b.String()
 	for _, b := range t.blocks {
-		if k := (schema.Thinking{Text: all[b.from:b.to], Signature: b.signature, Redacted: b.redacted}); k != (schema.Thinking{}) {
+		if k := (schema.Thinking{Text: all[b.from:b.to], Signature: string(b.signature), Redacted: b.redacted}); k != (schema.Thinking{}) {
 			r.Thinking = append(r.Thinking, k)
 		}
 	}
