@@ -17,12 +17,13 @@ import (
 
 	"github.com/mark3labs/mcp-go/client/transport"
 
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 )
 
 const (
-	maxProcesses = 64
+	maxProcesses = 64       // of one gateway; a tenant has at most half of them
 	maxQueued    = 512      // messages that the process has not read
 	maxUnread    = 32 << 20 // and their bytes
 	stderrTail   = 8 << 10
@@ -44,20 +45,19 @@ type process struct {
 	ended chan struct{} // closed when the process has ended and its group is dead
 	kill  func()        // called once
 	files []*os.File    // our ends of the pipes
-	live  *atomic.Int32 // the gateway's count
+	free  func()        // gives its place back
 
 	stopping atomic.Bool
 }
 
 // start runs a command that the operator allows.
 func (g *Gateway) start(command []string, t Target, o *op) (*process, error) {
-	if g.forks.live.Add(1) > maxProcesses {
-		g.forks.live.Add(-1)
+	if !g.forks.enter(t.Tenant) {
 		return nil, &Error{Kind: Unreachable, Message: "too many stdio tool servers are running"}
 	}
 	p, err := g.spawn(command, t, o)
 	if err != nil {
-		g.forks.live.Add(-1)
+		g.forks.leave(t.Tenant)
 		if errors.Is(err, egress.ErrSuspended) {
 			return nil, suspended(false)
 		}
@@ -120,7 +120,7 @@ func (g *Gateway) spawn(command []string, t Target, o *op) (*process, error) {
 	inR.Close()
 	outW.Close()
 	errW.Close()
-	p := &process{cmd: cmd, ended: make(chan struct{}), files: []*os.File{inW, outR, errR}, live: &g.forks.live}
+	p := &process{cmd: cmd, ended: make(chan struct{}), files: []*os.File{inW, outR, errR}, free: func() { g.forks.leave(t.Tenant) }}
 	p.kill = sync.OnceFunc(func() { killGroup(cmd) })
 	p.in = newInbox(inW, g.cfg.Live, p.kill)
 	p.out = &lines{r: bufio.NewReader(outR), kill: p.kill}
@@ -140,7 +140,7 @@ func (g *Gateway) spawn(command []string, t Target, o *op) (*process, error) {
 func (p *process) wait() error {
 	err := p.cmd.Wait()
 	p.kill()
-	p.live.Add(-1)
+	p.free()
 	processes.Dec()
 	close(p.ended)
 	return err
@@ -437,11 +437,38 @@ func (t *tail) last() string {
 // forker starts processes on one thread that lives as long as the gateway, because a
 // parent-death signal follows the thread that forked.
 type forker struct {
-	live atomic.Int32
-
 	mu   sync.Mutex // guards the fields below
 	work chan func()
 	done chan struct{}
+
+	places sync.Mutex // guards the fields below
+	taken  int
+	of     map[id.TenantID]int
+}
+
+// enter takes a place for a process of a tenant. It returns false if all are taken, or the
+// tenant's half is.
+func (f *forker) enter(t id.TenantID) bool {
+	f.places.Lock()
+	defer f.places.Unlock()
+	if f.taken >= maxProcesses || f.of[t] >= maxProcesses/2 {
+		return false
+	}
+	if f.of == nil {
+		f.of = map[id.TenantID]int{}
+	}
+	f.taken++
+	f.of[t]++
+	return true
+}
+
+func (f *forker) leave(t id.TenantID) {
+	f.places.Lock()
+	defer f.places.Unlock()
+	f.taken--
+	if f.of[t]--; f.of[t] == 0 {
+		delete(f.of, t)
+	}
 }
 
 func (f *forker) do(start func() error) error {

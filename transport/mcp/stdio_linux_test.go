@@ -292,10 +292,23 @@ func TestWhatCanGoWrongWithAProcess(t *testing.T) {
 		}
 	})
 	t.Run("too many are running", func(t *testing.T) {
-		g := stdio(t, "plain", nil)
-		g.forks.live.Add(maxProcesses)
-		if _, err := g.Tools(t.Context(), stdioTarget()); kindOf(err) != Unreachable {
+		g, to := stdio(t, "plain", nil), stdioTarget()
+		for range maxProcesses / 2 {
+			if !g.forks.enter(to.Tenant) {
+				t.Fatal("a tenant has less than half of the places")
+			}
+		}
+		if _, err := g.Tools(t.Context(), to); kindOf(err) != Unreachable {
 			t.Fatal(err)
+		}
+		other := stdioTarget()
+		other.Tenant = id.TenantID{UUID: id.NewAnywhere()}
+		if _, err := g.Tools(t.Context(), other); err != nil {
+			t.Fatal("another tenant has no place", err)
+		}
+		g.forks.leave(to.Tenant)
+		if _, err := g.Tools(t.Context(), to); err != nil {
+			t.Fatal("the place was not given back", err)
 		}
 	})
 	t.Run("it asks for a sample", func(t *testing.T) {

@@ -122,7 +122,7 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 		c.lease.lost.Store(true)
 		_, err := c.Call(t.Context(), c.to, "echo", nil)
 		cutOff(t, err, false)
-		if _, err := os.Stat(c.notes); !errors.Is(err, os.ErrNotExist) || c.forks.live.Load() != 0 {
+		if _, err := os.Stat(c.notes); !errors.Is(err, os.ErrNotExist) || c.forks.taken != 0 {
 			t.Fatal("it was started", err)
 		}
 		c.lease.back()
