@@ -129,7 +129,7 @@ func TestImportsGoOneWay(t *testing.T) {
 					bad = "cluster imports schemas and persistence only"
 				}
 			case under(f.dir, "actors"):
-				if !underAny(to, "schemas", "persistence", "cluster", "actors/durable", "actors/limit/turn", f.dir) {
+				if !underAny(to, "schemas", "persistence", "cluster", "actors/durable", f.dir) {
 					bad = "an actor imports no other kind and no transport"
 				}
 			case underAny(f.dir, outbound...):

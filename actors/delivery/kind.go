@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/outbox"
@@ -19,6 +18,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/span"
+	"agentsvc/schemas/turn"
 	"agentsvc/schemas/webhook"
 )
 

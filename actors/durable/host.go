@@ -15,6 +15,7 @@ import (
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/turn"
 )
 
 // Host is one activation: the loop of decide, commit, act around a machine.
@@ -579,7 +580,7 @@ func (h *Host[S]) act() {
 	}
 	if h.owed == nil {
 		h.owed = make(map[string]*performed[S], len(effects))
-		h.ctx, h.cancel = context.WithCancel(context.Background())
+		h.ctx, h.cancel = context.WithCancel(turn.With(context.Background(), h.addr.Tenant))
 	}
 	h.withdraw(effects)
 	var fresh []*performed[S]

@@ -10,6 +10,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/turn"
 )
 
 // answered resumes a message after the machine's question on it.
@@ -35,7 +36,7 @@ type reading[S any] struct {
 // machine then decides on the message again.
 func (h *Host[S]) ask(c cluster.Context, in incoming, q any) {
 	if h.life == nil {
-		h.life, h.ending = context.WithCancel(context.Background())
+		h.life, h.ending = context.WithCancel(turn.With(context.Background(), h.addr.Tenant))
 	}
 	until := time.Now().Add(h.k.cfg.CommitTimeout)
 	if d := c.Deadline(); !d.IsZero() && d.Before(until) {

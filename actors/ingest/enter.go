@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
+	"agentsvc/schemas/turn"
 )
 
 // Documents wait for their places before their row says anything: one that waits over the ends of many

@@ -10,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/knowledge"
@@ -19,6 +18,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/turn"
 )
 
 // Store reads documents and writes their chunks (persistence/knowledge.Chunks).

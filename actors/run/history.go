@@ -14,12 +14,12 @@ import (
 	"strconv"
 	"strings"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/tool"
+	"agentsvc/schemas/turn"
 )
 
 // maxInline bounds the attachments in one request, in bytes of text.

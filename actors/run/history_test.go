@@ -8,10 +8,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/persistence/engine"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/turn"
 )
 
 // sizes is a Store whose thread and steps have these sizes.

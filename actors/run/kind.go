@@ -12,7 +12,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/failpoint"
@@ -24,6 +23,7 @@ import (
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/turn"
 )
 
 // Config is what runs need.

@@ -10,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/store"
@@ -19,6 +18,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/skill"
+	"agentsvc/schemas/turn"
 	"agentsvc/schemas/webhook"
 )
 

@@ -10,13 +10,13 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/turn"
 )
 
 // Source reads the committed facts of one run; an unknown run is NOT_FOUND.

@@ -7,13 +7,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/schedule"
+	"agentsvc/schemas/turn"
 	"agentsvc/schemas/webhook"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/turn"
 )
 
 // slice is how long a sync keeps its place while others wait for one.

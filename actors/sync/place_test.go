@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/source"
+	"agentsvc/schemas/turn"
 )
 
 // reads is a store whose walk ends when it reads what it knows of a page's items.

@@ -8,12 +8,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit/turn"
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/schedule"
+	"agentsvc/schemas/turn"
 )
 
 // Config configures schedules. Store and Runs are required.

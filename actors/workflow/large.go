@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/turn"
 )
 
 // Definitions are written by strangers, and a template that doubles its variable makes a run of

@@ -5,9 +5,9 @@ import (
 	"net"
 	"net/netip"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/persistence/knowledge"
 	"agentsvc/persistence/store"
+	"agentsvc/schemas/turn"
 	"agentsvc/transport/browser"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"

@@ -16,7 +16,7 @@ func TestASearchWithoutAPlace(t *testing.T) {
 	w := newWorld(t)
 	w.add("doc", nil, "Every car needs oil.")
 	for range searchesEach {
-		if !w.index.places.Enter(t.Context(), w.tenant) {
+		if !w.index.places.Try(w.tenant) {
 			t.Fatal("no place")
 		}
 	}
@@ -36,7 +36,7 @@ func TestASearchWithoutAPlace(t *testing.T) {
 	if hits, err := w.index.Search(late, q); !errors.Is(err, store.ErrUnavailable) || m.asked() != "" {
 		t.Errorf("found %v, %v", hits, err)
 	}
-	w.index.places.Leave(w.tenant)
+	w.index.places.Give(w.tenant)
 	if got := w.names("oil"); got != "doc" || m.asked() != "p/m" {
 		t.Errorf("found %q", got)
 	}

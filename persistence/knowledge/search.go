@@ -19,6 +19,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lexis"
+	"agentsvc/schemas/turn"
 )
 
 //go:embed queries/*.sql
@@ -68,7 +69,7 @@ type Index struct {
 	loadTime time.Duration
 	paused   paused
 	turns    turns
-	places   *store.Places
+	places   *turn.Places
 	seen     seen
 	most     int   // MaxCandidates
 	wide     int   // wideCandidates
@@ -80,7 +81,7 @@ type Index struct {
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
 	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), loadTime: loadTime, paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}},
-		places: store.NewPlaces(searchesEach, searchesAll, searchesWaiting), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
+		places: turn.New(searchesAll, searchesEach), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
 }
 
 // Query is a search in one base.
@@ -98,6 +99,12 @@ type Query struct {
 
 // ranked is how many chunks of each ranking take part in a fusion.
 const ranked = 100
+
+// enter waits for a place. It reports false if there is none before ctx ends, or too many searches of the tenant wait already.
+func (x *Index) enter(ctx context.Context, t id.TenantID) bool {
+	ok, err := x.places.TakeIf(ctx, t, func(mine, _ int) bool { return mine < searchesWaiting })
+	return ok && err == nil
+}
 
 // errNoPlace: too many searches of the tenant are under way, or of all.
 var errNoPlace = fmt.Errorf("%w: too many searches are under way", store.ErrUnavailable)
@@ -147,10 +154,10 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 // find ranks by words and by vectors, if there are any. With ask it first looks for models whose vectors the query
 // may be compared with: if there are any, it returns their names, and no hits.
 func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors map[string][]float32, ask bool) (hits []knowledge.Hit, names []string, err error) {
-	if !x.places.Enter(ctx, q.Tenant) {
+	if !x.enter(ctx, q.Tenant) {
 		return nil, nil, errNoPlace
 	}
-	defer x.places.Leave(q.Tenant)
+	defer x.places.Give(q.Tenant)
 	hits = []knowledge.Hit{}
 	most := 3 * q.TopK // neighbours may join
 	if len(vectors) > 0 {

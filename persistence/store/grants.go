@@ -164,10 +164,7 @@ func collect[T any](b *pgx.Batch, name string, into *[]T, read pgx.RowToFunc[T],
 const oneMoment = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 func (s single) together(ctx context.Context, queue func(*pgx.Batch)) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		inUTC(c.Conn())
+	return s.acquire(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(oneMoment)
 		b.Queue(setTenant, s.tenant.String())
@@ -179,7 +176,7 @@ func (s single) together(ctx context.Context, queue func(*pgx.Batch)) error {
 		// A transaction left open by a failure ends with its connection: the pool does not
 		// keep one that is in a transaction.
 		return c.SendBatch(ctx, b).Close()
-	}))
+	})
 }
 
 // together runs the queries within the change: each sees the change, at its own moment.

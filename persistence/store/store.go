@@ -8,11 +8,10 @@
 //
 // SystemStore, Directory, Files and Noted see all tenants, over connections of svc_system.
 //
-// The package keeps in memory the bounded Caches that callers create, the callers that wait for Places, and what Noted
-// has not written yet. Limits:
-// every call ends within Timeout, or LongTimeout; a change waits up to Timeout for its place before that: one
-// tenant has so many at a time, and fewer of many documents. Loss: the notes of one second (Noted); a call
-// that ends with ErrUnavailable may have committed, and its Idempotency-Key tells.
+// The package keeps in memory the bounded Caches that callers create, the callers that wait for their turn, and what
+// Noted has not written yet. Limits: every call ends within Timeout, or LongTimeout; a change waits up to Timeout for
+// its place before that. One tenant has so many reads and changes at a time, and fewer changes of many documents. Loss:
+// the notes of one second (Noted); a call that ends with ErrUnavailable may have committed, and its Idempotency-Key tells.
 package store
 
 import (
@@ -36,6 +35,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/turn"
 )
 
 //go:embed queries/*.sql
@@ -58,14 +58,16 @@ var (
 	ErrUnavailable = errors.New("store: storage is not available")
 )
 
-// Changes of a tenant may wait for each other's locks, for as long as a change of many documents takes. Each holds
-// one of the connections that all tenants share, so they wait for a place before they have one.
+// A read may take Timeout, and changes of a tenant may wait for each other's locks for as long as a change of many
+// documents takes. Each holds one of the connections that all tenants share, 16 for the API, so they wait for a place
+// before they have one: of a tenant at a time.
 const (
-	changesEach = 8 // of a tenant at a time; the API has 16 connections
-	changesAll  = 1 << 20
+	readsEach   = 8
+	changesEach = 6
 	longEach    = 1 // changes of many documents
 	longAll     = 4
-	waiting     = 1000 // of a tenant; further ones are refused at once
+	unbounded   = 1 << 20 // of all tenants
+	waiting     = 1000    // of a tenant; further ones are refused at once
 )
 
 // Store gives access to the tables. It is safe for concurrent use.
@@ -73,13 +75,15 @@ type Store struct {
 	pool    *pgxpool.Pool
 	vault   *vault.Vault
 	changed func(id.TenantID, []msg.Change)
-	changes *Places
-	long    *Places
+	reads   *turn.Places
+	changes *turn.Places
+	long    *turn.Places
 }
 
 // New returns a Store over a pool of the role svc_api.
 func New(pool *pgxpool.Pool, v *vault.Vault) *Store {
-	return &Store{pool: pool, vault: v, changed: func(id.TenantID, []msg.Change) {}, changes: NewPlaces(changesEach, changesAll, waiting), long: NewPlaces(longEach, longAll, waiting)}
+	return &Store{pool: pool, vault: v, changed: func(id.TenantID, []msg.Change) {},
+		reads: turn.New(unbounded, readsEach), changes: turn.New(unbounded, changesEach), long: turn.New(longAll, longEach)}
 }
 
 // OnChange sets what is called with the changed objects of each committed change. It must not
@@ -123,14 +127,17 @@ type View struct {
 }
 
 // View returns a reader of the tenant; each call is one round trip of its own.
-func (s *Store) View(t id.TenantID) View { return View{q: single{pool: s.pool, tenant: t}, tenant: t} }
+func (s *Store) View(t id.TenantID) View {
+	return View{q: single{pool: s.pool, tenant: t, reads: s.reads}, tenant: t}
+}
 
 // single runs each query in a transaction of its own: the setting and the query travel in one
 // pipeline, which Postgres treats as one transaction.
 type single struct {
 	pool    *pgxpool.Pool
 	tenant  id.TenantID
-	planned bool // the query is planned with its arguments
+	reads   *turn.Places // nil: as many as the pool has connections
+	planned bool         // the query is planned with its arguments
 }
 
 // planned returns the view with queries planned with their arguments: for filters that are mostly
@@ -148,10 +155,7 @@ const setPlanned = "SELECT set_config('plan_cache_mode', 'force_custom_plan', tr
 const setTenant = "SELECT set_config('svc.tenant', $1, true)"
 
 func (s single) run(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		inUTC(c.Conn())
+	return s.acquire(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(setTenant, s.tenant.String())
 		if s.planned {
@@ -173,7 +177,29 @@ func (s single) run(ctx context.Context, sql string, args []any, scan func(pgx.R
 			return err
 		}
 		return r.Close()
+	})
+}
+
+// acquire runs read with a connection, in the tenant's turn.
+func (s single) acquire(ctx context.Context, read func(context.Context, *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	if s.reads != nil {
+		if !enter(ctx, s.reads, s.tenant) {
+			return fmt.Errorf("%w: too many reads of the tenant", ErrUnavailable)
+		}
+		defer s.reads.Give(s.tenant)
+	}
+	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		inUTC(c.Conn())
+		return read(ctx, c)
 	}))
+}
+
+// enter waits for a place. It reports false if there is none before ctx ends, or too much of the tenant waits already.
+func enter(ctx context.Context, p *turn.Places, t id.TenantID) bool {
+	ok, err := p.TakeIf(ctx, t, func(mine, _ int) bool { return mine < waiting })
+	return ok && err == nil
 }
 
 // Tx is one change in progress. Its reads see its own writes.
@@ -260,20 +286,20 @@ func (s *Store) enter(ctx context.Context, by By) (leave func(), err error) {
 	defer cancel()
 	none := fmt.Errorf("%w: too many changes of the tenant are under way", ErrUnavailable)
 	if by.Long {
-		if !s.long.Enter(ctx, by.Tenant) {
+		if !enter(ctx, s.long, by.Tenant) {
 			return nil, none
 		}
 	}
-	if !s.changes.Enter(ctx, by.Tenant) {
+	if !enter(ctx, s.changes, by.Tenant) {
 		if by.Long {
-			s.long.Leave(by.Tenant)
+			s.long.Give(by.Tenant)
 		}
 		return nil, none
 	}
 	return func() {
-		s.changes.Leave(by.Tenant)
+		s.changes.Give(by.Tenant)
 		if by.Long {
-			s.long.Leave(by.Tenant)
+			s.long.Give(by.Tenant)
 		}
 	}, nil
 }

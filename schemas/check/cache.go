@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/turn"
 )
 
 // Limits of the cache.
@@ -16,13 +19,15 @@ const (
 	maxCachedBytes = 48 << 20
 )
 
-// cache keeps recent compilation results by their text, including refusals, and drops the
-// least recently used ones. A result depends only on the text.
+// cache keeps recent compilation results by their text, including refusals. A result depends only
+// on the text. Above the limits it drops the least recently used results of the tenant that has
+// the most bytes, so that one tenant's schemas push out its own.
 type cache struct {
 	mu    sync.Mutex // guards the fields below
 	kept  map[cacheKey]*list.Element
 	order *list.List // of *cached, the most recently used first
 	bytes int
+	of    map[id.TenantID]int // bytes of the results that a tenant asked for first
 }
 
 type cacheKey struct {
@@ -35,9 +40,12 @@ type cached struct {
 	made   any // a *Schema or []*Pattern; nil if err is set
 	err    error
 	weight int
+	tenant id.TenantID
 }
 
-func newCache() *cache { return &cache{kept: map[cacheKey]*list.Element{}, order: list.New()} }
+func newCache() *cache {
+	return &cache{kept: map[cacheKey]*list.Element{}, order: list.New(), of: map[id.TenantID]int{}}
+}
 
 var compiled = newCache()
 
@@ -109,14 +117,15 @@ func (c *cache) get(ctx context.Context, text []byte, of string, compile func() 
 	if found := c.find(key); found != nil {
 		return found.made, found.err
 	}
-	if err := turn(ctx); err != nil {
+	done, err := begin(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer over()
+	defer done()
 	if found := c.find(key); found != nil { // compiled by another caller meanwhile
 		return found.made, found.err
 	}
-	e := &cached{key: key}
+	e := &cached{key: key, tenant: turn.Tenant(ctx)}
 	e.made, e.weight, e.err = compile()
 	e.weight += 1 << 10
 	c.keep(e)
@@ -142,9 +151,32 @@ func (c *cache) keep(made *cached) {
 	}
 	c.kept[made.key] = c.order.PushFront(made)
 	c.bytes += made.weight
+	c.of[made.tenant] += made.weight
 	for c.bytes > maxCachedBytes || len(c.kept) > maxCached {
-		last := c.order.Remove(c.order.Back()).(*cached)
+		c.drop()
+	}
+}
+
+// drop removes the least recently used result of the tenant with the most bytes.
+func (c *cache) drop() {
+	var heaviest id.TenantID
+	most := 0
+	for t, n := range c.of {
+		if n > most {
+			heaviest, most = t, n
+		}
+	}
+	for e := c.order.Back(); e != nil; e = e.Prev() {
+		last := e.Value.(*cached)
+		if last.tenant != heaviest {
+			continue
+		}
+		c.order.Remove(e)
 		delete(c.kept, last.key)
 		c.bytes -= last.weight
+		if c.of[heaviest] -= last.weight; c.of[heaviest] == 0 {
+			delete(c.of, heaviest)
+		}
+		return
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"agentsvc/schemas/check/checktest"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/turn"
 )
 
 // doubling is a schema of n levels, each of which refers to the next one twice.
@@ -294,8 +296,9 @@ func TestACheckEndsWithItsContext(t *testing.T) {
 // TestCompilingIsBounded: only a few schemas are compiled at a time, and a waiting caller
 // leaves with its context.
 func TestCompilingIsBounded(t *testing.T) {
-	for range cap(compiling) {
-		compiling <- struct{}{}
+	a, b := id.TenantID{UUID: id.NewAnywhere()}, id.TenantID{UUID: id.NewAnywhere()}
+	if !compiling.Try(a) || !compiling.Try(b) {
+		t.Fatal("two tenants cannot compile")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -308,11 +311,49 @@ func TestCompilingIsBounded(t *testing.T) {
 	if _, err := newCache().patterns(ctx, []string{"x"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	for range cap(compiling) {
-		<-compiling
+	compiling.Give(b)
+	// A tenant that compiles holds up its own next one only.
+	soon, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer end()
+	for _, compile := range []func(context.Context) error{
+		func(ctx context.Context) error { _, err := Compile(ctx, json.RawMessage(`{}`), Options{}); return err },
+		func(ctx context.Context) error {
+			_, err := newCache().schema(ctx, json.RawMessage(`{}`), Options{})
+			return err
+		},
+		func(ctx context.Context) error { _, err := newCache().patterns(ctx, []string{"x"}); return err },
+	} {
+		if err := compile(turn.With(soon, a)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the tenant's second: %v", err)
+		}
+		if err := compile(turn.With(t.Context(), b)); err != nil {
+			t.Errorf("another tenant's: %v", err)
+		}
 	}
-	if _, err := Compile(t.Context(), json.RawMessage(`{}`), Options{}); err != nil {
+	compiling.Give(a)
+	if _, err := Compile(turn.With(t.Context(), a), json.RawMessage(`{}`), Options{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A tenant with many large schemas pushes out its own compiled ones, not those of others.
+func TestATenantFillsItsOwnPartOfTheCache(t *testing.T) {
+	c := newCache()
+	ctx := turn.With(t.Context(), id.TenantID{UUID: id.NewAnywhere()})
+	small := json.RawMessage(`{"title":"small"}`)
+	kept, err := c.schema(ctx, small, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostile := id.TenantID{UUID: id.NewAnywhere()}
+	for i := range maxCached + 10 {
+		c.keep(&cached{key: cacheKey{of: fmt.Sprint(i)}, weight: 1 << 20, tenant: hostile})
+	}
+	if c.bytes > maxCachedBytes || c.of[hostile] != c.bytes-c.of[turn.Tenant(ctx)] || len(c.kept) != c.order.Len() || len(c.kept) < 40 {
+		t.Errorf("%d bytes in %d results, %v", c.bytes, len(c.kept), c.of)
+	}
+	if again, err := c.schema(ctx, small, Options{}); err != nil || again != kept {
+		t.Error("the other tenant's schema was compiled again", err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"agentsvc/schemas/turn"
 )
 
 // Limits of a schema.
@@ -95,35 +97,34 @@ type closed struct{}
 
 func (closed) Load(string) (any, error) { return nil, ErrOutside }
 
-// compiling limits the concurrent compilations: one takes up to tens of megabytes.
-var compiling = make(chan struct{}, 2)
+// compiling limits the concurrent compilations: one takes up to tens of megabytes, and a third of
+// a second if it is made to be expensive. The tenants of turn.With take turns.
+var compiling = turn.New(2, 1)
 
 // Compile compiles a schema. The error is a *Refusal, or that of ctx.
 func Compile(ctx context.Context, doc json.RawMessage, o Options) (*Schema, error) {
 	if len(doc) > MaxBytes {
 		return nil, &Refusal{Reason: ErrLong}
 	}
-	if err := turn(ctx); err != nil {
+	done, err := begin(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer over()
+	defer done()
 	return compile(doc, o)
 }
 
-// turn waits for a slot to compile; over releases it.
-func turn(ctx context.Context) error {
+// begin waits for the tenant's turn to compile, and done ends it.
+func begin(ctx context.Context) (done func(), err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	select {
-	case compiling <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	t := turn.Tenant(ctx)
+	if err := compiling.Take(ctx, t); err != nil {
+		return nil, err
 	}
+	return func() { compiling.Give(t) }, nil
 }
-
-func over() { <-compiling }
 
 func compile(doc json.RawMessage, o Options) (*Schema, error) {
 	v, err := Decode(doc)

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"agentsvc/actors/limit/turn"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
+	"agentsvc/schemas/turn"
 )
 
 // counted counts the places that were taken.

@@ -9,6 +9,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"agentsvc/schemas/tool"
+	"agentsvc/schemas/turn"
 )
 
 // Lists of tools: concurrent requests share one exchange, and results are cached.
@@ -145,6 +146,7 @@ func (g *Gateway) flightTime() (context.Context, context.CancelFunc) {
 func (g *Gateway) ask(e *entry, t Target) (*catalog, error) {
 	ctx, cancel := g.flightTime()
 	defer cancel()
+	ctx = turn.With(ctx, t.Tenant) // the schemas are compiled in the tenant's turn
 	o, err := g.newOp(ctx, t, maxList)
 	if err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAg
 	b := &in.Body
 	given := len(b.Manifest) > 0
 	if given {
-		if err := p.judge(ctx, c, func() error {
+		if err := p.judge(ctx, c, func(ctx context.Context) error {
 			_, err := agent.Parse(ctx, "manifest", json.RawMessage(b.Manifest))
 			return err
 		}); err != nil {
@@ -144,7 +144,7 @@ func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *create
 		return nil, err
 	}
 	var m *agent.Manifest
-	if err := p.judge(ctx, c, func() (err error) {
+	if err := p.judge(ctx, c, func(ctx context.Context) (err error) {
 		m, err = agent.Parse(ctx, "manifest", json.RawMessage(in.Body.Manifest))
 		return err
 	}); err != nil {

@@ -21,6 +21,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
+	"agentsvc/schemas/turn"
 	"agentsvc/transport/edge"
 )
 
@@ -364,14 +365,14 @@ func changeBy[Out any](ctx context.Context, p *Platform, c *edge.Caller, b store
 
 // judge checks a definition or a manifest in the tenant's turn: one that is made to be expensive
 // takes a second or more.
-func (p *Platform) judge(ctx context.Context, c *edge.Caller, check func() error) error {
+func (p *Platform) judge(ctx context.Context, c *edge.Caller, check func(context.Context) error) error {
 	if p.Judging != nil {
 		if err := p.Judging.Take(ctx, c.Tenant); err != nil {
 			return err
 		}
 		defer p.Judging.Give(c.Tenant)
 	}
-	return check()
+	return check(turn.With(ctx, c.Tenant))
 }
 
 // digest returns the hash under which a response is kept.

@@ -115,8 +115,8 @@ type options struct {
 	Tools       *[]string `json:"tools,omitempty"`
 }
 
-// turn is the input of a run that answers a message (open-parts.md, Threads, runs).
-type turn struct {
+// answering is the input of a run that answers a message (open-parts.md, Threads, runs).
+type answering struct {
 	Text          string            `json:"text"`
 	AttachmentIDs []id.AttachmentID `json:"attachment_ids,omitempty"`
 	Options       *options          `json:"options,omitempty"`
@@ -166,7 +166,7 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 		return nil, err
 	}
 	say := Saying{Thread: &in.ID, Content: b.Content, Origin: origin(c), Answer: func(s Said) any { return posted(s) }}
-	input := turn{Text: b.Content}
+	input := answering{Text: b.Content}
 	if len(b.AttachmentIDs) > 0 {
 		files, err := p.Store.View(c.Tenant).Attachments(ctx, b.AttachmentIDs)
 		if err != nil {

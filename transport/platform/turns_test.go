@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	limit "agentsvc/actors/limit/turn"
 	"agentsvc/schemas/testkit"
+	limit "agentsvc/schemas/turn"
 )
 
 // A tenant that has all its checks of definitions and manifests holds up its own next one, and none

@@ -78,7 +78,7 @@ func (p *Platform) createWorkflow(ctx context.Context, c *edge.Caller, in *creat
 	b := &in.Body
 	var plan *flow.Plan
 	if len(b.Definition) > 0 {
-		if err := p.judge(ctx, c, func() (err error) {
+		if err := p.judge(ctx, c, func(ctx context.Context) (err error) {
 			plan, _, err = flow.Parse(ctx, "definition", json.RawMessage(b.Definition))
 			return err
 		}); err != nil {
@@ -138,7 +138,7 @@ func (p *Platform) createWorkflowVersion(ctx context.Context, c *edge.Caller, in
 	doc := json.RawMessage(in.Body.Definition)
 	var plan *flow.Plan
 	var hints []string
-	if err := p.judge(ctx, c, func() (err error) {
+	if err := p.judge(ctx, c, func(ctx context.Context) (err error) {
 		plan, hints, err = flow.Parse(ctx, "definition", doc)
 		return err
 	}); err != nil {
@@ -174,7 +174,7 @@ func (p *Platform) publishWorkflow(ctx context.Context, c *edge.Caller, in *oneW
 		return nil, err
 	}
 	var report flow.Report
-	if err := p.judge(ctx, c, func() (err error) {
+	if err := p.judge(ctx, c, func(ctx context.Context) (err error) {
 		report, err = flow.Validate(ctx, "definition", json.RawMessage(version.Definition))
 		return err
 	}); err != nil {

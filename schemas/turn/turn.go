@@ -57,6 +57,12 @@ func (p *Places) TakeSome(ctx context.Context, t id.TenantID, n int) (int, error
 
 func (p *Places) take(ctx context.Context, t id.TenantID, n int, room func(mine, all int) bool) (bool, error) {
 	p.mu.Lock()
+	if len(p.order) == 0 && p.free >= n && p.held[t]+n <= p.each {
+		p.free -= n
+		p.held[t] += n
+		p.mu.Unlock()
+		return true, nil
+	}
 	all := 0
 	for _, o := range p.order {
 		all += len(p.lines[o])
@@ -152,4 +158,17 @@ func (p *Places) Wanted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.order) > 0
+}
+
+type tenantKey struct{}
+
+// With returns a context of work for a tenant: what is deep below it takes places in the tenant's turn.
+func With(ctx context.Context, t id.TenantID) context.Context {
+	return context.WithValue(ctx, tenantKey{}, t)
+}
+
+// Tenant returns the tenant of the work; zero if the context names none.
+func Tenant(ctx context.Context) id.TenantID {
+	t, _ := ctx.Value(tenantKey{}).(id.TenantID)
+	return t
 }
