@@ -1,7 +1,9 @@
 package store
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/api"
@@ -50,6 +52,12 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 		exec(`INSERT INTO artifacts (tenant_id, id, run_id, kind, name, media_type, size_bytes, sha256, created_at)
 			SELECT $1, new_id(now()), $2, 'html', 'x', 'text/html', 1, '', now() FROM generate_series(1, $3::int)`, tenant, run, n)
 	}
+	history := func(n int, age string) {
+		t.Helper()
+		exec(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id, ip) SELECT $1, new_id(now() - $2::interval), now() - $2::interval, 'x', $2, 'x', $1, '' FROM generate_series(1, $3::int)`, tenant, age, n)
+		exec(`INSERT INTO usage_records (tenant_id, id, at, kind, model) SELECT $1, new_id(now() - $2::interval), now() - $2::interval, 'browser_skill_run', '' FROM generate_series(1, $3::int)`, tenant, age, n)
+	}
+	history(5, "5 days")
 	documents(5, base, nil, "failed")
 	documents(5, base, &source, "ready")
 	documents(5, base, &large, "failed")
@@ -64,8 +72,9 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 		people(n, "many")
 		skillRuns(n, otherSkill, otherRun)
 		artifacts(n, otherRun)
+		history(n, "60 days")
 		exec(`INSERT INTO knowledge_sources (tenant_id, id, base_id, kind, name) SELECT $1, new_id(now()), $2, 'upload', 'many' FROM generate_series(1, $3::int)`, tenant, other, n)
-		exec(`ANALYZE kb_documents, knowledge_sources, end_users, end_user_tags, browser_skill_runs, artifacts`)
+		exec(`ANALYZE kb_documents, knowledge_sources, end_users, end_user_tags, browser_skill_runs, artifacts, audit_log, usage_records`)
 	}
 	type read struct {
 		what, name string
@@ -103,9 +112,17 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 	add("artifacts")("artifacts", []any{tenant, run, from, n})
 	add("sources")("sources", []any{tenant, base, from, n})
 	add("sources of another base")("sources", []any{tenant, other, from, n})
+	month := time.Now().Add(-30 * 24 * time.Hour)
+	add("the audit log of a month")("audit", []any{tenant, from, nil, "none", nil, nil, month, nil, n, since(&month)})
+	for _, name := range []string{"usage_by_day", "usage_by_agent", "usage_by_model", "usage_by_kind"} {
+		add("usage of a month")(name, []any{tenant, month, time.Now(), since(&month)})
+	}
 	pool := db.API(t)
 	measure := func(r *read) (float64, string) {
 		t.Helper()
+		if strings.HasPrefix(r.name, "usage_") { // sums, no list
+			return blocks(t, pool, tenant, r.name, queries.Get(r.name), r.args)
+		}
 		args := append(append([]any{}, r.args...), api.MaxListBytes)
 		return blocks(t, pool, tenant, r.name, bounded(r.name, len(args)), args)
 	}

@@ -505,5 +505,17 @@ func before(at id.UUID, limit int) (id.UUID, *int) {
 	return at, &limit
 }
 
+// idSlack is how far the clocks of nodes, which ids are minted by, may be from the times of rows.
+const idSlack = 24 * time.Hour
+
+// since returns an id that those of all rows from t on are not below: a list that begins at a time
+// reads no older rows. nil: the least id.
+func since(t *time.Time) id.UUID {
+	if t == nil {
+		return id.UUID{}
+	}
+	return id.At(t.Add(-idSlack))
+}
+
 // All as a limit reads the whole list.
 const All = -1
