@@ -116,6 +116,11 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
 		cancel()
+		// If a write fails without the lease, the transport may report the end of the
+		// connection instead.
+		if !errors.Is(err, ErrSuspended) && t.guard.suspended() {
+			err = fmt.Errorf("%w: %w", ErrSuspended, err)
+		}
 		return nil, err
 	}
 	if resp.ContentLength > t.o.MaxBody {

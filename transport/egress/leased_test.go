@@ -217,3 +217,22 @@ func TestAWriteKeepsItsDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A write that fails without the lease ends its connection, and the transport may report that
+// end instead. The other side must not be taken for the cause.
+func TestARequestThatFailsWithoutTheLease(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		l := &lease{}
+		s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			l.lost.Store(lost)
+			panic(http.ErrAbortHandler)
+		}))
+		hc := New(Config{Allow: loopback, Live: l.live}).Client(Options{})
+		_, err := hc.Post(s.URL, "text/plain", strings.NewReader("a"))
+		if !errors.Is(err, io.EOF) || errors.Is(err, ErrSuspended) != lost {
+			t.Errorf("lease lost %v: %v", lost, err)
+		}
+		hc.CloseIdleConnections()
+		s.Close()
+	}
+}

@@ -19,7 +19,10 @@ import (
 	"agentsvc/transport/model/fake"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A server that has refused the rest of a body waits half a second before it closes.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // heard is a sink that keeps everything, and signals its first token.
 type heard struct {
