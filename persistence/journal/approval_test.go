@@ -226,8 +226,8 @@ func TestTwoWritersDecideAndCancel(t *testing.T) {
 	}
 }
 
-// TestADecisionAndAnEndMeetInTheMiddle holds the end of a run between its statements
-// and COMMIT: the decision that meets it is lost; and the other way round.
+// TestADecisionAndAnEndMeetInTheMiddle holds the end of a run behind its swaps, in the last of
+// its statements: the decision that meets it is lost; and the other way round.
 func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 	for name, endFirst := range map[string]bool{"the end is under way": true, "the decision is under way": false} {
 		t.Run(name, func(t *testing.T) {
@@ -238,28 +238,22 @@ func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 			peer := pgtest.Member(t, x.pool)
 			other := &world{t: t, pool: x.pool, member: peer, tenant: x.tenant, agent: x.agent,
 				w: testkit.Start(t, New(Config{Pool: db.Writer(t), Member: peer, Tables: kinds}))}
-			inside, goOn := make(chan struct{}), make(chan struct{})
-			release := sync.OnceFunc(func() { close(goOn) })
-			t.Cleanup(release) // before the writers are stopped, whatever happens
-			var once sync.Once
-			x.w.setBeforeCommit(func(uint32) {
-				once.Do(func() {
-					close(inside)
-					<-goOn
-				})
-			})
 			first, second := w.decide(nil), w.cancel()
 			if endFirst {
 				first, second = second, first
 			}
+			waiting := func(what string, n int) {
+				t.Helper()
+				testkit.Eventually(x.t, what, func() bool { return x.count(`SELECT count(*) FROM pg_locks WHERE NOT granted`) == n })
+			}
+			// A row of the audit log with the same id, whose transaction is open.
+			release := x.lock(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) VALUES ($1, $2, now(), 'x', 'x', 'x', $2)`, x.tenant, first.Audit[0].ID)
 			var wg sync.WaitGroup
 			var errFirst, errSecond error
 			wg.Go(func() { errFirst = x.do(first) })
-			<-inside
+			waiting("the first waits behind its swaps", 1)
 			wg.Go(func() { errSecond = other.do(second) })
-			testkit.Eventually(x.t, "the second waits for the first one's lock", func() bool {
-				return x.count(`SELECT count(*) FROM pg_locks WHERE NOT granted`) > 0
-			})
+			waiting("the second waits for the first one's lock", 2)
 			release()
 			wg.Wait()
 			if errFirst != nil {
@@ -282,7 +276,7 @@ func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 
 // TestADecisionOfUnknownOutcome: its audit row says whether it was written.
 func TestADecisionOfUnknownOutcome(t *testing.T) {
-	for what, mode := range map[string]cut{"COMMIT did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
+	for what, mode := range map[string]cut{"the flush did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
@@ -433,18 +427,17 @@ func TestADecisionIsWholeOrNothing(t *testing.T) {
 // TestTheSameDecisionAgain: an approval's own row says whose it is, also in a commit
 // that leaves no other trace.
 func TestTheSameDecisionAgain(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		w := x.newWaits(0)
-		c := w.decide(nil)
-		c.Audit = nil
-		x.must(c)
-		x.must(c)
-		other := w.decide(nil)
-		if err := x.do(other); !errors.Is(err, ErrConflict) {
-			t.Errorf("another one on the same version: %v", err)
-		}
-		if n := x.count(`SELECT version FROM approvals WHERE id = $1`, w.approval); n != 2 {
-			t.Errorf("the approval has version %d, want 2", n)
-		}
-	})
+	x := oneLane(t)
+	w := x.newWaits(0)
+	c := w.decide(nil)
+	c.Audit = nil
+	x.must(c)
+	x.must(c)
+	other := w.decide(nil)
+	if err := x.do(other); !errors.Is(err, ErrConflict) {
+		t.Errorf("another one on the same version: %v", err)
+	}
+	if n := x.count(`SELECT version FROM approvals WHERE id = $1`, w.approval); n != 2 {
+		t.Errorf("the approval has version %d, want 2", n)
+	}
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"agentsvc/persistence/pg"
 )
 
 // conn is a lane's connection with its prepared statements.
@@ -53,7 +51,7 @@ func connect(ctx context.Context, pool *pgxpool.Pool, texts map[string]string, l
 var errStandby = errors.New("the server is a standby; the writer needs the primary")
 
 func (c *conn) setUp(ctx context.Context, texts map[string]string, lost backend) error {
-	// What a login may see and end of its own sessions, the role may not.
+	// Only the login, not the role, may see and end its own sessions.
 	var role string
 	var standby bool
 	if err := c.raw.QueryRow(ctx, "SELECT current_setting('role'), pg_is_in_recovery()").Scan(&role, &standby); err != nil {
@@ -143,30 +141,6 @@ func (c *conn) close() {
 	defer cancel()
 	_ = c.raw.Close(ctx) // nothing depends on it
 	<-c.raw.PgConn().CleanupDone()
-}
-
-// failure sorts what the database answered.
-type failure int
-
-const (
-	refusedRows failure = iota // these rows, whenever they are sent
-	busyRows                   // locks; the same may succeed at once
-	noStorage                  // not now: gone, shutting down, full
-)
-
-func sortFailure(err error) failure {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pg.IsUnavailable(err) {
-		return noStorage // without an answer of the database the connection is broken
-	}
-	switch pgErr.Code {
-	case "40001", "40P01", "55P03", "57014": // serialization, deadlock, lock time-out, cancelled
-		return busyRows
-	}
-	if pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" {
-		return noStorage
-	}
-	return refusedRows
 }
 
 // lockTimeout reports whether err says that another session held a lock for too

@@ -175,7 +175,7 @@ func TestWhoLosesReportsNothing(t *testing.T) {
 // A flush in doubt is written once, its events too.
 func TestAnEventInDoubtIsWrittenOnce(t *testing.T) {
 	t.Parallel()
-	for name, mode := range map[string]cut{"COMMIT did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
+	for name, mode := range map[string]cut{"the flush did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := &cutter{}

@@ -106,37 +106,34 @@ func (x *world) written(commits []*draft, errs []error) {
 // was carried out before, so rows with its ids are there. They say nothing about the other
 // commits, which were rolled back: none is answered before it is written.
 func TestARepeatedOrderVouchesForNobody(t *testing.T) {
-	for _, apart := range []bool{false, true} {
-		for _, lane := range []string{"the shard's lane", "the side lane"} {
-			t.Run(fmt.Sprintf("%s, COMMIT apart %v", lane, apart), func(t *testing.T) {
-				t.Parallel()
-				db := pgtest.New(t)
-				k := &cutter{}
-				x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = k.pool(t, db.URL), 1 })
-				x.w.hooks.apart = apart
-				l := x.w.lanes[0]
-				if lane == "the side lane" {
-					l = x.w.routes.side
+	for _, lane := range []string{"the shard's lane", "the side lane"} {
+		t.Run(lane, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			k := &cutter{}
+			x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = k.pool(t, db.URL), 1 })
+			l := x.w.lanes[0]
+			if lane == "the side lane" {
+				l = x.w.routes.side
+			}
+			for name, order := range repeats() {
+				again, want := order(x)
+				before := x.count(`SELECT coalesce(published_version, 0) FROM agents WHERE id = $1`, x.agent)
+				commits := append(x.innocent(0), again)
+				k.arm(cutCommit)
+				errs := x.flushOf(l, commits)
+				if k.disarm() {
+					t.Errorf("%s: the connection was not cut", name)
 				}
-				for name, order := range repeats() {
-					again, want := order(x)
-					before := x.count(`SELECT coalesce(published_version, 0) FROM agents WHERE id = $1`, x.agent)
-					commits := append(x.innocent(0), again)
-					k.arm(cutCommit)
-					errs := x.flushOf(l, commits)
-					if k.disarm() {
-						t.Errorf("%s: the connection was not cut", name)
-					}
-					x.written(commits[:len(commits)-1], errs)
-					if err := errs[len(errs)-1]; !errors.Is(err, want) {
-						t.Errorf("%s: it is answered %v, want %v", name, err, want)
-					}
-					if n := x.count(`SELECT published_version FROM agents WHERE id = $1`, x.agent); n != before+1 {
-						t.Errorf("%s: counted %d times", name, n-before)
-					}
+				x.written(commits[:len(commits)-1], errs)
+				if err := errs[len(errs)-1]; !errors.Is(err, want) {
+					t.Errorf("%s: it is answered %v, want %v", name, err, want)
 				}
-			})
-		}
+				if n := x.count(`SELECT published_version FROM agents WHERE id = $1`, x.agent); n != before+1 {
+					t.Errorf("%s: counted %d times", name, n-before)
+				}
+			}
+		})
 	}
 }
 
@@ -253,58 +250,55 @@ func (c *severedConn) Read(b []byte) (int, error) {
 // its answer, one flush with a repeated order each time: every innocent commit is there
 // once, whether the flush was committed or not.
 func TestCutAtAnyByte(t *testing.T) {
-	for _, apart := range []bool{false, true} {
-		for _, ofAnswer := range []bool{false, true} {
-			t.Run(fmt.Sprintf("of the answer %v, COMMIT apart %v", ofAnswer, apart), func(t *testing.T) {
-				t.Parallel()
-				db := pgtest.New(t)
-				s := &severer{}
-				x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = s.pool(t, db), 1 })
-				x.w.hooks.apart = apart
-				again, want := repeats()["a billed use"](x)
-				write := func(at int, with ...*draft) {
-					before := x.count(`SELECT coalesce(published_version, 0) FROM agents WHERE id = $1`, x.agent)
-					s.mu.Lock()
-					s.armed, s.severed, s.left, s.ofAnswer = true, false, at, ofAnswer
-					s.mu.Unlock()
-					commits := append(x.innocent(0), with...)
-					errs := x.flushOf(x.w.lanes[0], commits)
-					x.written(commits[:len(commits)-len(with)], errs)
-					if len(with) > 0 && !errors.Is(errs[len(errs)-1], want) {
-						t.Errorf("cut at %d: the repeated order is answered %v, want %v", at, errs[len(errs)-1], want)
-					}
-					if n := x.count(`SELECT published_version FROM agents WHERE id = $1`, x.agent); n != before+1 {
-						t.Errorf("cut at %d: counted %d times", at, n-before)
-					}
-				}
-				const never = 1 << 30
-				write(never)
+	for _, ofAnswer := range []bool{false, true} {
+		t.Run(fmt.Sprintf("of the answer %v", ofAnswer), func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			s := &severer{}
+			x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = s.pool(t, db), 1 })
+			again, want := repeats()["a billed use"](x)
+			write := func(at int, with ...*draft) {
+				before := x.count(`SELECT coalesce(published_version, 0) FROM agents WHERE id = $1`, x.agent)
 				s.mu.Lock()
-				size := s.flush
-				if ofAnswer {
-					size = s.back
-				}
+				s.armed, s.severed, s.left, s.ofAnswer = true, false, at, ofAnswer
 				s.mu.Unlock()
-				if size == 0 {
-					t.Fatal("no flush was seen")
+				commits := append(x.innocent(0), with...)
+				errs := x.flushOf(x.w.lanes[0], commits)
+				x.written(commits[:len(commits)-len(with)], errs)
+				if len(with) > 0 && !errors.Is(errs[len(errs)-1], want) {
+					t.Errorf("cut at %d: the repeated order is answered %v, want %v", at, errs[len(errs)-1], want)
 				}
-				const places = 8
-				for i := range places + 1 {
-					at := i * size / places
-					if ofAnswer {
-						at = max(at, 1)
-					}
-					write(at) // it may be committed
-					s.mu.Lock()
-					severed := s.severed
-					s.mu.Unlock()
-					if !severed && at < size {
-						t.Errorf("the connection was not cut at %d of %d", at, size)
-					}
-					write(at, again) // the database refuses it, or never sees all of it
+				if n := x.count(`SELECT published_version FROM agents WHERE id = $1`, x.agent); n != before+1 {
+					t.Errorf("cut at %d: counted %d times", at, n-before)
 				}
-			})
-		}
+			}
+			const never = 1 << 30
+			write(never)
+			s.mu.Lock()
+			size := s.flush
+			if ofAnswer {
+				size = s.back
+			}
+			s.mu.Unlock()
+			if size == 0 {
+				t.Fatal("no flush was seen")
+			}
+			const places = 8
+			for i := range places + 1 {
+				at := i * size / places
+				if ofAnswer {
+					at = max(at, 1)
+				}
+				write(at) // it may be committed
+				s.mu.Lock()
+				severed := s.severed
+				s.mu.Unlock()
+				if !severed && at < size {
+					t.Errorf("the connection was not cut at %d of %d", at, size)
+				}
+				write(at, again) // the database refuses it, or never sees all of it
+			}
+		})
 	}
 }
 
@@ -329,75 +323,65 @@ func (s *severer) pool(t testing.TB, db *pgtest.DB) *pgxpool.Pool {
 // TestServerKilledDuringAFlush: the server dies while a flush is under way, in each way
 // that a flush may be. Nothing that was rolled back is answered.
 func TestServerKilledDuringAFlush(t *testing.T) {
-	for _, apart := range []bool{false, true} {
-		t.Run(fmt.Sprintf("COMMIT apart %v", apart), func(t *testing.T) {
-			t.Parallel()
-			cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
-			x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
-			x.w.hooks.apart = apart
-			again, want := repeats()["the deletion of a thread"](x)
-			run := x.begun()
-			tx, err := x.pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := tx.Exec(t.Context(), `SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID); err != nil {
-				t.Fatal(err)
-			}
-			pid := x.w.lanes[0].conn.backend.pid
-			commits := append(x.innocent(0), again, advance(run, 1))
-			answered := make(chan []error)
-			go func() { answered <- x.flushOf(x.w.lanes[0], commits) }()
-			testkit.Eventually(x.t, "the flush waits for the row", func() bool {
-				return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
-			})
-			cluster.Crash(t)
-			_ = tx.Rollback(context.Background()) // its session is gone
-			x.pool.Reset()
-			cluster.Start(t)
-			errs := <-answered
-			x.written(commits[:len(commits)-2], errs)
-			if err := errs[len(errs)-2]; !errors.Is(err, want) {
-				t.Errorf("the repeated order is answered %v, want %v", err, want)
-			}
-			if err := errs[len(errs)-1]; err != nil {
-				t.Errorf("the commit that waited: %v", err)
-			}
-		})
+	t.Parallel()
+	cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
+	x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
+	again, want := repeats()["the deletion of a thread"](x)
+	run := x.begun()
+	tx, err := x.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID); err != nil {
+		t.Fatal(err)
+	}
+	pid := x.w.lanes[0].conn.backend.pid
+	commits := append(x.innocent(0), again, advance(run, 1))
+	answered := make(chan []error)
+	go func() { answered <- x.flushOf(x.w.lanes[0], commits) }()
+	testkit.Eventually(x.t, "the flush waits for the row", func() bool {
+		return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
+	})
+	cluster.Crash(t)
+	_ = tx.Rollback(context.Background()) // its session is gone
+	x.pool.Reset()
+	cluster.Start(t)
+	errs := <-answered
+	x.written(commits[:len(commits)-2], errs)
+	if err := errs[len(errs)-2]; !errors.Is(err, want) {
+		t.Errorf("the repeated order is answered %v, want %v", err, want)
+	}
+	if err := errs[len(errs)-1]; err != nil {
+		t.Errorf("the commit that waited: %v", err)
 	}
 }
 
 // TestAStatementTimeout: the database gives a flush up in the middle. It is done again, and
 // nothing is answered that was not written.
 func TestAStatementTimeout(t *testing.T) {
-	for _, apart := range []bool{false, true} {
-		t.Run(fmt.Sprintf("COMMIT apart %v", apart), func(t *testing.T) {
-			t.Parallel()
-			db := pgtest.New(t)
-			admin := db.Admin(t)
-			for _, sql := range []string{
-				`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 1000', current_database()); END $$`,
-				`CREATE SEQUENCE slow`, `GRANT USAGE, SELECT ON SEQUENCE slow TO svc_system`,
-				`CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF nextval('slow') = 1 THEN PERFORM pg_sleep(600); END IF; RETURN NULL; END $$`,
-				`CREATE TRIGGER dawdle AFTER INSERT ON timers FOR EACH ROW EXECUTE FUNCTION dawdle()`,
-			} {
-				if _, err := admin.Exec(t.Context(), sql); err != nil {
-					t.Fatalf("%s: %v", sql, err)
-				}
-			}
-			x := worldIn(t, db, func(c *Config) { c.Lanes = 1 })
-			x.w.hooks.apart = apart
-			again, want := repeats()["the deletion of a thread"](x)
-			commits := append(x.innocent(0), again)
-			errs := x.flushOf(x.w.lanes[0], commits)
-			x.written(commits[:len(commits)-1], errs)
-			if err := errs[len(errs)-1]; !errors.Is(err, want) {
-				t.Errorf("the repeated order is answered %v, want %v", err, want)
-			}
-			if n := x.count(`SELECT last_value FROM slow`); n < 2 {
-				t.Error("no statement timed out")
-			}
-		})
+	t.Parallel()
+	db := pgtest.New(t)
+	admin := db.Admin(t)
+	for _, sql := range []string{
+		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 1000', current_database()); END $$`,
+		`CREATE SEQUENCE slow`, `GRANT USAGE, SELECT ON SEQUENCE slow TO svc_system`,
+		`CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF nextval('slow') = 1 THEN PERFORM pg_sleep(600); END IF; RETURN NULL; END $$`,
+		`CREATE TRIGGER dawdle AFTER INSERT ON timers FOR EACH ROW EXECUTE FUNCTION dawdle()`,
+	} {
+		if _, err := admin.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	x := worldIn(t, db, func(c *Config) { c.Lanes = 1 })
+	again, want := repeats()["the deletion of a thread"](x)
+	commits := append(x.innocent(0), again)
+	errs := x.flushOf(x.w.lanes[0], commits)
+	x.written(commits[:len(commits)-1], errs)
+	if err := errs[len(errs)-1]; !errors.Is(err, want) {
+		t.Errorf("the repeated order is answered %v, want %v", err, want)
+	}
+	if n := x.count(`SELECT last_value FROM slow`); n < 2 {
+		t.Error("no statement timed out")
 	}
 }
 

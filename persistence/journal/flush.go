@@ -93,10 +93,7 @@ func (l *lane) write(batch []*entry) {
 			l.up()
 			left, err := l.dropLosers(batch, out.missed)
 			if err != nil {
-				l.broken(err)
-				if batch = l.await(batch); batch == nil {
-					return
-				}
+				batch = l.await(batch, err)
 				continue
 			}
 			if len(left) < len(batch) {
@@ -136,19 +133,13 @@ func (l *lane) write(batch []*entry) {
 				if err == nil {
 					return
 				}
-				l.broken(err)
-				if batch = l.await(batch); batch == nil {
-					return
-				}
+				batch = l.await(batch, err)
 				continue
 			}
 			l.halve(batch)
 			return
 		case gone:
-			l.broken(out.err)
-			if batch = l.await(batch); batch == nil {
-				return
-			}
+			batch = l.await(batch, out.err)
 			if out.late && l.lessAtOnce(batch) {
 				return
 			}
@@ -190,17 +181,15 @@ func (l *lane) halve(batch []*entry) {
 	l.write(l.resume(batch[len(batch)/2:]))
 }
 
-// await holds the batch until the database is available. It returns nil if nothing is left
-// to write.
-func (l *lane) await(batch []*entry) []*entry {
+// await holds the batch until the database, which err says is gone, is available. It returns
+// what is left to write.
+func (l *lane) await(batch []*entry, err error) []*entry {
+	l.broken(err)
 	l.hold(batch)
 	ok := l.reconnect()
 	batch = l.resume(batch)
 	if !ok {
 		l.answerAll(batch, fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning))
-		return nil
-	}
-	if len(batch) == 0 {
 		return nil
 	}
 	return batch
@@ -233,8 +222,7 @@ func (l *lane) leaveOut(batch []*entry, culprit *entry, cause error) []*entry {
 }
 
 // transact writes the batch in one transaction. Its statements and its end are one round
-// trip: an implicit transaction, which the database refuses as a whole if a row misses. COMMIT
-// has its own round trip only in tests that cut the connection before it.
+// trip: an implicit transaction, which the database refuses as a whole if a row misses.
 func (l *lane) transact(batch []*entry) outcome {
 	ctx, cancel := context.WithTimeout(l.w.hard, l.patience)
 	defer cancel()
@@ -248,18 +236,13 @@ func (l *lane) transact(batch []*entry) outcome {
 	if out.verdict != committed {
 		return out
 	}
+	if l.w.hooks.beforeFlush != nil {
+		l.w.hooks.beforeFlush(l.conn.backend.pid)
+	}
 	l.sent++
 	p := l.conn.raw.PgConn().StartPipeline(ctx)
 	defer p.Close()
-	apart := l.w.hooks.beforeCommit != nil || l.w.hooks.apart
-	out = l.send(p, texts, apart)
-	if apart && out.verdict == committed {
-		if l.w.hooks.beforeCommit != nil {
-			l.w.hooks.beforeCommit(l.conn.backend.pid)
-		}
-		failpoint.Hit(pointAfterStatements)
-		out = commit(p)
-	}
+	out = l.send(p, texts)
 	switch out.verdict {
 	case committed:
 		if l.w.hooks.afterCommit != nil {
@@ -281,13 +264,7 @@ func (l *lane) transact(batch []*entry) outcome {
 	if err := p.Close(); err != nil && l.conn.raw.IsClosed() {
 		return outcome{verdict: gone, err: err}
 	}
-	if !apart {
-		return out // the implicit transaction has ended with the round trip
-	}
-	if _, err := l.conn.raw.PgConn().Exec(ctx, queries.Get("rollback")).ReadAll(); err != nil {
-		return outcome{verdict: gone, err: fmt.Errorf("roll back: %w", err)}
-	}
-	return out
+	return out // the implicit transaction has ended with the round trip
 }
 
 // text is a Statement ready to be sent.
@@ -318,15 +295,20 @@ func (l *lane) prepareTexts(ctx context.Context, batch []*entry) ([]text, outcom
 	return texts, outcome{}
 }
 
-// failed returns the outcome of a transaction that err has ended.
+// failed returns the outcome of a transaction that err has ended: refused, busy if the same
+// may succeed at once, or gone if the database is lost, shutting down or full.
 func failed(err error) outcome {
-	switch sortFailure(err) {
-	case refusedRows:
-		return outcome{verdict: refused, err: err}
-	case busyRows:
-		return outcome{verdict: busy, err: err}
+	out := outcome{verdict: refused, err: err}
+	var pgErr *pgconn.PgError
+	switch {
+	case !errors.As(err, &pgErr) || pg.IsUnavailable(err): // without an answer of the database the connection is broken
+		out.verdict = gone
+	case pg.IsBusy(err):
+		out.verdict = busy
+	case pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC":
+		out.verdict = gone
 	}
-	return outcome{verdict: gone, err: err}
+	return out
 }
 
 // inBinary is the format of all parameters of the writer's own statements.
@@ -336,12 +318,9 @@ var inBinary = []int16{pgtype.BinaryFormatCode}
 // which have been answered.
 func (l *lane) forgets() bool { return l.sent-l.kept >= forgetEach }
 
-// send sends the statements and reads their results. If apart is set COMMIT follows in its
-// own round trip; otherwise the round trip is the transaction.
-func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
-	if apart {
-		p.SendQueryPrepared(prefix+"begin", nil, nil, nil)
-	}
+// send sends the statements and reads their results. The round trip is the transaction: once
+// all is sent, an error that is no answer leaves open whether it was committed.
+func (l *lane) send(p *pgconn.Pipeline, texts []text) outcome {
 	lane, sent := l.uid[:], int8Param(l.sent)
 	p.SendQueryPrepared(prefix+"fence", [][]byte{l.w.cfg.Member.UUID[:], lane, sent}, inBinary, nil)
 	l.rows.each(func(w *Write, b *bulk) {
@@ -355,21 +334,12 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	if l.forgets() {
 		p.SendQueryPrepared(prefix+"forget", [][]byte{lane, int8Param(l.kept), sent}, inBinary, nil)
 	}
-	inDoubt := unknown // after everything was sent
-	if apart {
-		inDoubt = gone
-	}
 	if err := p.Sync(); err != nil {
-		return outcome{verdict: inDoubt, err: err}
+		return outcome{verdict: unknown, err: err}
 	}
-	if !apart {
-		failpoint.Hit(pointAfterStatements)
-	}
+	failpoint.Hit(pointAfterStatements)
 
 	r := reader{p: p}
-	if apart {
-		r.next(outcome{}) // begin
-	}
 	r.next(outcome{verdict: fenced})
 	beforeRows := r.err != nil
 	l.rows.each(func(w *Write, b *bulk) {
@@ -388,7 +358,7 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	case r.err == nil && r.synced:
 		return outcome{}
 	case !r.refused():
-		return outcome{verdict: inDoubt, err: r.err}
+		return outcome{verdict: unknown, err: r.err}
 	case r.miss.verdict != committed:
 		return r.miss
 	case beforeRows:
@@ -397,32 +367,9 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	return failed(r.err)
 }
 
-// commit makes the transaction durable.
-func commit(p *pgconn.Pipeline) outcome {
-	p.SendQueryPrepared(prefix+"commit", nil, nil, nil)
-	if err := p.Sync(); err != nil {
-		return outcome{verdict: unknown, err: err}
-	}
-	r := reader{p: p}
-	r.next(outcome{})
-	done := r.tag.String() == "COMMIT"
-	r.sync()
-	if done {
-		return outcome{} // committed, even if the connection was lost since
-	}
-	if r.refused() && r.synced {
-		return failed(r.err) // rolled back, and the connection works
-	}
-	if r.err == nil {
-		r.err = errNoEnd
-	}
-	return outcome{verdict: unknown, err: r.err}
-}
-
 // reader reads a pipeline's answers up to a sync, keeping the first error.
 type reader struct {
 	p      *pgconn.Pipeline
-	tag    pgconn.CommandTag
 	err    error
 	miss   outcome // set if err says that a row missed
 	synced bool
@@ -448,7 +395,6 @@ func (r *reader) next(miss outcome, used ...string) {
 	if r.err != nil {
 		return
 	}
-	r.tag = pgconn.CommandTag{}
 	res, err := r.p.GetResults()
 	if err == nil {
 		rr, ok := res.(*pgconn.ResultReader)
@@ -456,7 +402,7 @@ func (r *reader) next(miss outcome, used ...string) {
 			r.err = fmt.Errorf("the answer to a statement is missing: %T", res)
 			return
 		}
-		r.tag, err = rr.Close()
+		_, err = rr.Close()
 	}
 	if err != nil {
 		r.err = err

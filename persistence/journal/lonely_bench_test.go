@@ -36,13 +36,10 @@ func BenchmarkLonely(b *testing.B) {
 		b.Run(fmt.Sprintf("every %s", between), func(b *testing.B) {
 			cluster := pgtest.Private(b, pgtest.PrivateOptions{Fsync: true})
 			one := worldIn(b, &cluster.DB, func(c *Config) { c.Lanes = 1 })
-			two := worldIn(b, &cluster.DB, func(c *Config) { c.Lanes = 1 })
-			two.w.hooks.apart = true
-			ways := []*lonely{plain(b, one, cluster)}
-			for name, x := range map[string]*world{"1": one, "2": two} {
-				ways = append(ways,
-					&lonely{name: "audit" + name, pid: backendOf(x), ready: func() func() error { return doing(x, x.auditOnly(0)) }},
-					&lonely{name: "decision" + name, pid: backendOf(x), ready: func() func() error { return doing(x, decision(x)) }})
+			ways := []*lonely{
+				plain(b, one, cluster),
+				{name: "audit", pid: backendOf(one), ready: func() func() error { return doing(one, one.auditOnly(0)) }},
+				{name: "decision", pid: backendOf(one), ready: func() func() error { return doing(one, decision(one)) }},
 			}
 			for round := range b.N + 10 {
 				for i := range ways {

@@ -19,7 +19,7 @@ import (
 // TestCommitOfUnknownOutcome cuts the connection around COMMIT, for flushes with each
 // kind of row.
 func TestCommitOfUnknownOutcome(t *testing.T) {
-	for what, mode := range map[string]cut{"COMMIT did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
+	for what, mode := range map[string]cut{"the flush did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
@@ -80,8 +80,8 @@ func TestBackendKilledBeforeCommit(t *testing.T) {
 		})
 	}
 	for name, arm := range map[string]func(){
-		"before COMMIT": func() { x.w.hooks.beforeCommit = kill },
-		"after COMMIT":  func() { x.w.hooks.afterCommit = kill },
+		"before the flush": func() { x.w.hooks.beforeFlush = kill },
+		"after COMMIT":     func() { x.w.hooks.afterCommit = kill },
 	} {
 		release := x.block() // the hooks may change while the lanes are held
 		once = sync.Once{}
@@ -331,9 +331,6 @@ func TestALockedFenceIsWaitedFor(t *testing.T) {
 func (x *world) lock(sql string, args ...any) (release func()) {
 	x.t.Helper()
 	tx, err := x.pool.Begin(x.t.Context())
-	if err == nil {
-		_, err = tx.Exec(x.t.Context(), sql, args...)
-	}
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -346,6 +343,9 @@ func (x *world) lock(sql string, args ...any) (release func()) {
 		})
 	}
 	x.t.Cleanup(release) // a test that failed meanwhile would wait for ever for its pool
+	if _, err := tx.Exec(x.t.Context(), sql, args...); err != nil {
+		x.t.Fatal(err)
+	}
 	return release
 }
 

@@ -223,30 +223,29 @@ func TestOneSlowFlushDoesNotShutNewWorkOut(t *testing.T) {
 // TestAFlushThatIsDoneAgainLeavesOutWhatIsLate: the database is away for longer than the
 // callers of new work wait. They are answered, and the accepted work is written.
 func TestAFlushThatIsDoneAgainLeavesOutWhatIsLate(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		run := x.begun()
-		unlock := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
-		fresh := x.accept(0)
-		fresh.Until = time.Now().Add(100 * time.Millisecond)
-		release := x.block()
-		late, held := make(chan error, 1), make(chan error, 1)
-		go func() { late <- x.do(fresh) }()
-		go func() { held <- x.do(advance(run, 1)) }()
-		testkit.Eventually(x.t, "both are queued", func() bool { return x.queued() == 2 })
-		x.w.lanes[0].each = 0
-		release()
-		// The row is locked for longer than the lane waits for a lock, and than the caller does.
-		if err := <-late; !errors.Is(err, ErrWithdrawn) {
-			t.Errorf("new work: %v", err)
-		}
-		unlock()
-		if err := <-held; err != nil && !errors.Is(err, ErrUnavailable) {
-			t.Errorf("accepted work: %v", err)
-		}
-		if n := x.count(`SELECT count(*) FROM runs WHERE id = $1`, fresh.Accept.ID); n != 0 {
-			t.Errorf("withdrawn work has %d rows", n)
-		}
-	})
+	x := oneLane(t)
+	run := x.begun()
+	unlock := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+	fresh := x.accept(0)
+	fresh.Until = time.Now().Add(100 * time.Millisecond)
+	release := x.block()
+	late, held := make(chan error, 1), make(chan error, 1)
+	go func() { late <- x.do(fresh) }()
+	go func() { held <- x.do(advance(run, 1)) }()
+	testkit.Eventually(x.t, "both are queued", func() bool { return x.queued() == 2 })
+	x.w.lanes[0].each = 0
+	release()
+	// The row is locked for longer than the lane waits for a lock, and than the caller does.
+	if err := <-late; !errors.Is(err, ErrWithdrawn) {
+		t.Errorf("new work: %v", err)
+	}
+	unlock()
+	if err := <-held; err != nil && !errors.Is(err, ErrUnavailable) {
+		t.Errorf("accepted work: %v", err)
+	}
+	if n := x.count(`SELECT count(*) FROM runs WHERE id = $1`, fresh.Accept.ID); n != 0 {
+		t.Errorf("withdrawn work has %d rows", n)
+	}
 }
 
 // BenchmarkOverload shows what the writer does with more callers than it can serve: each

@@ -77,15 +77,15 @@ func (r *routes) avoids(own *lane, tenant id.TenantID) bool {
 	return r.under[own] >= r.crowd && 2*r.under[r.side] < r.under[own]
 }
 
-// rests says that l rests after a flush that those have filled. The map is the
-// routes' until rested.
+// rests notes that l rests. filled is the number of commits of its last flush by tenant, and must
+// not change until rested.
 func (r *routes) rests(l *lane, filled map[id.TenantID]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.filled[l] = filled
 }
 
-// rested says that l is at work again.
+// rested notes that l works again.
 func (r *routes) rested(l *lane) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

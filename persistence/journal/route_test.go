@@ -365,7 +365,7 @@ func (x *world) besideACrowd(loud id.TenantID) (release func(), aside *stop) {
 	gate, arrived := make(chan struct{}), make(chan struct{})
 	var once, opened sync.Once
 	aside = &stop{arrived: make(chan struct{}, 1)}
-	x.w.setBeforeCommit(func(pid uint32) {
+	x.w.setBeforeFlush(func(pid uint32) {
 		switch pid {
 		case held:
 			once.Do(func() { close(arrived) })
@@ -575,7 +575,7 @@ func TestNothingStaysCounted(t *testing.T) {
 		x := newWorld(t, nil)
 		gate, arrived := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		x.w.setBeforeCommit(func(uint32) { once.Do(func() { close(arrived); <-gate }) })
+		x.w.setBeforeFlush(func(uint32) { once.Do(func() { close(arrived); <-gate }) })
 		leave := x.leaver(x.accept(0), ErrUnsettled, func() bool { <-arrived; return true })
 		leave()
 		close(gate)
@@ -588,7 +588,7 @@ func TestNothingStaysCounted(t *testing.T) {
 		admin := db.Admin(t)
 		gate, arrived := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		x.w.setBeforeCommit(func(pid uint32) {
+		x.w.setBeforeFlush(func(pid uint32) {
 			once.Do(func() {
 				close(arrived)
 				<-gate
@@ -602,14 +602,15 @@ func TestNothingStaysCounted(t *testing.T) {
 		close(gate)
 		x.rested()
 	})
-	heldForStorage := func(t *testing.T, apart bool, want error) {
+	heldForStorage := func(t *testing.T, want error, statements ...Statement) {
 		t.Parallel()
 		cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
 		x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
-		x.w.hooks.apart = apart
 		cluster.Crash(t)
+		c := x.accept(0)
+		c.Statements = statements
 		var first *error // of the commit's flush; the next one is of a try to connect, when it is held
-		leave := x.leaver(x.accept(0), want, func() bool {
+		leave := x.leaver(c, want, func() bool {
 			err := x.w.lanes[0].down.Load()
 			if first == nil {
 				first = err
@@ -621,8 +622,10 @@ func TestNothingStaysCounted(t *testing.T) {
 		x.rested()
 		x.must(x.accept(0))
 	}
-	t.Run("withdrawn while it was held for storage", func(t *testing.T) { heldForStorage(t, true, ErrWithdrawn) })
-	t.Run("left behind while its outcome was looked for", func(t *testing.T) { heldForStorage(t, false, ErrUnsettled) })
+	t.Run("withdrawn while it was held for storage", func(t *testing.T) {
+		heldForStorage(t, ErrWithdrawn, Statement{SQL: `SELECT 2`}) // it is prepared first: nothing is sent
+	})
+	t.Run("left behind while its outcome was looked for", func(t *testing.T) { heldForStorage(t, ErrUnsettled) })
 	t.Run("fenced", func(t *testing.T) {
 		t.Parallel()
 		x := newWorld(t, nil)

@@ -134,7 +134,7 @@ const oneRow = "_one"
 
 func newSchema(tables []*Table) *schema {
 	s := &schema{places: map[*Write]int{}, texts: map[string]string{}}
-	for _, name := range []string{"begin", "commit", "fence", "forget"} {
+	for _, name := range []string{"fence", "forget"} {
 		s.texts[name] = queries.Get(name)
 	}
 	for _, t := range slices.Concat([]*Table{keys}, tables, []*Table{timers, usage, auditLog, deliveries}) {

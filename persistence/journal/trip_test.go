@@ -13,17 +13,11 @@ import (
 	"agentsvc/schemas/testkit"
 )
 
-// bothWays runs test with flushes that are one round trip, and with flushes whose
-// COMMIT has one of its own.
-func bothWays(t *testing.T, test func(t *testing.T, x *world)) {
-	for name, apart := range map[string]bool{"in one trip": false, "COMMIT apart": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			x := newWorld(t, func(c *Config) { c.Lanes = 1 })
-			x.w.hooks.apart = apart
-			test(t, x)
-		})
-	}
+// oneLane returns a world whose writer has one lane for all shards.
+func oneLane(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return newWorld(t, func(c *Config) { c.Lanes = 1 })
 }
 
 // begun is a run that is running, of accepted work.
@@ -34,97 +28,96 @@ func (x *world) begun() *draft {
 	return c
 }
 
-// TestAFlushEndsTheSameEitherWay: whoever is to blame is told so and leaves no row,
+// TestAFlushEnds: whoever is to blame is told so and leaves no row,
 // whoever shares the flush is written.
-func TestAFlushEndsTheSameEitherWay(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		x.must(&draft{Op: newOp(), Tenant: x.tenant, Idempotency: key("used")})
-		written := x.accept(0)
-		written.Audit = []Audit{x.audit()}
-		x.must(written)
-		step := func(status lifecycle.StepStatus) *draft {
-			r := x.begun()
-			c := advance(r, 1)
-			if status == lifecycle.StepRunning {
-				c.Called = []StepCall{{Run: r.Accept.ID, Idx: 3, CalledSeq: 1}}
-			} else {
-				c.Ended = []StepUpdate{{Run: r.Accept.ID, Idx: 3, Status: status, FinishedAt: noon}}
-			}
-			return c
+func TestAFlushEnds(t *testing.T) {
+	x := oneLane(t)
+	x.must(&draft{Op: newOp(), Tenant: x.tenant, Idempotency: key("used")})
+	written := x.accept(0)
+	written.Audit = []Audit{x.audit()}
+	x.must(written)
+	step := func(status lifecycle.StepStatus) *draft {
+		r := x.begun()
+		c := advance(r, 1)
+		if status == lifecycle.StepRunning {
+			c.Called = []StepCall{{Run: r.Accept.ID, Idx: 3, CalledSeq: 1}}
+		} else {
+			c.Ended = []StepUpdate{{Run: r.Accept.ID, Idx: 3, Status: status, FinishedAt: noon}}
 		}
-		moved := func(sql string, c func(w *waits) *draft) func() *draft {
-			return func() *draft {
-				w := x.newWaits(0)
-				x.exec(sql, w.run)
-				return c(w)
-			}
+		return c
+	}
+	moved := func(sql string, c func(w *waits) *draft) func() *draft {
+		return func() *draft {
+			w := x.newWaits(0)
+			x.exec(sql, w.run)
+			return c(w)
 		}
-		alone := func(w *waits) *draft { return w.decide(nil) }
-		stale := func() *draft { return advance(x.begun(), 7) }
-		for name, c := range map[string]struct {
-			culprits func() []*draft
-			want     error
-		}{
-			"the key was used": {one(func() *draft { return &draft{Idempotency: key("used")} }), ErrReplay},
-			"the thread moved on": {one(func() *draft {
-				return &draft{Thread: &ThreadUpdate{ID: x.newThread(0), Guard: Guard{Version: 2}, UpdatedAt: noon}}
-			}), ErrConflict},
-			"the run exists":              {one(func() *draft { return &draft{Accept: x.begun().Accept} }), ErrExists},
-			"the run moved on":            {one(stale), ErrConflict},
-			"several runs moved on":       {func() []*draft { return []*draft{stale(), stale(), stale()} }, ErrConflict},
-			"a step to call is not there": {one(func() *draft { return step(lifecycle.StepRunning) }), ErrRefused},
-			"a step to end is not there":  {one(func() *draft { return step(lifecycle.StepFailed) }), ErrRefused},
-			"the approval moved on":       {one(moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, alone)), ErrConflict},
-			"the run does not wait":       {one(moved(`UPDATE runs SET status = 'running' WHERE id = $1`, alone)), ErrConflict},
-			"the approval is claimed":     {one(moved(`UPDATE approvals SET owner_epoch = 9 WHERE run_id = $1`, alone)), ErrConflict},
-			"several approvals moved on": {func() []*draft {
-				m := moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, alone)
-				return []*draft{m(), m(), m()}
-			}, ErrConflict},
-			"a statement missed its swap": {one(func() *draft {
-				return &draft{Statements: []Statement{{SQL: mustChange(`UPDATE agents SET name = 'x' WHERE false`)}}}
-			}), ErrConflict},
-			"a statement fails":     {one(func() *draft { return &draft{Statements: []Statement{{SQL: `SELECT 1 / $1::int`, Args: []any{0}}}} }), ErrRefused},
-			"a statement is no SQL": {one(func() *draft { return &draft{Statements: []Statement{{SQL: `SELEC 1`}}} }), ErrRefused},
-			"a check":               {one(func() *draft { c := advance(x.begun(), 1); c.Run.State = make([]byte, 4096); return c }), ErrRefused},
-			"a foreign key": {one(func() *draft {
-				return &draft{Marks: []Mark{{Run: id.RunID{UUID: id.New(0)}, Seq: 1, Data: json.RawMessage(`{}`)}}}
-			}), ErrRefused},
-			"a unique key": {one(func() *draft {
-				u := Usage{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}
-				return &draft{Usage: []Usage{u, u}}
-			}), ErrRefused},
-			"text with a zero byte":        {one(func() *draft { return &draft{Timers: []Timer{{TimerKey{"run", id.New(0), "\x00"}, noon}}} }), ErrRefused},
-			"the same operation was there": {func() []*draft { return []*draft{written} }, nil},
-		} {
-			t.Run(name, func(t *testing.T) {
-				culprits := c.culprits()
-				commits := []*draft{x.auditOnly(0), advance(x.begun(), 1)}
-				for _, l := range culprits {
-					if l != written {
-						l.Op, l.Tenant, l.Audit = newOp(), x.tenant, []Audit{x.audit()}
-					}
+	}
+	alone := func(w *waits) *draft { return w.decide(nil) }
+	stale := func() *draft { return advance(x.begun(), 7) }
+	for name, c := range map[string]struct {
+		culprits func() []*draft
+		want     error
+	}{
+		"the key was used": {one(func() *draft { return &draft{Idempotency: key("used")} }), ErrReplay},
+		"the thread moved on": {one(func() *draft {
+			return &draft{Thread: &ThreadUpdate{ID: x.newThread(0), Guard: Guard{Version: 2}, UpdatedAt: noon}}
+		}), ErrConflict},
+		"the run exists":              {one(func() *draft { return &draft{Accept: x.begun().Accept} }), ErrExists},
+		"the run moved on":            {one(stale), ErrConflict},
+		"several runs moved on":       {func() []*draft { return []*draft{stale(), stale(), stale()} }, ErrConflict},
+		"a step to call is not there": {one(func() *draft { return step(lifecycle.StepRunning) }), ErrRefused},
+		"a step to end is not there":  {one(func() *draft { return step(lifecycle.StepFailed) }), ErrRefused},
+		"the approval moved on":       {one(moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, alone)), ErrConflict},
+		"the run does not wait":       {one(moved(`UPDATE runs SET status = 'running' WHERE id = $1`, alone)), ErrConflict},
+		"the approval is claimed":     {one(moved(`UPDATE approvals SET owner_epoch = 9 WHERE run_id = $1`, alone)), ErrConflict},
+		"several approvals moved on": {func() []*draft {
+			m := moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, alone)
+			return []*draft{m(), m(), m()}
+		}, ErrConflict},
+		"a statement missed its swap": {one(func() *draft {
+			return &draft{Statements: []Statement{{SQL: mustChange(`UPDATE agents SET name = 'x' WHERE false`)}}}
+		}), ErrConflict},
+		"a statement fails":     {one(func() *draft { return &draft{Statements: []Statement{{SQL: `SELECT 1 / $1::int`, Args: []any{0}}}} }), ErrRefused},
+		"a statement is no SQL": {one(func() *draft { return &draft{Statements: []Statement{{SQL: `SELEC 1`}}} }), ErrRefused},
+		"a check":               {one(func() *draft { c := advance(x.begun(), 1); c.Run.State = make([]byte, 4096); return c }), ErrRefused},
+		"a foreign key": {one(func() *draft {
+			return &draft{Marks: []Mark{{Run: id.RunID{UUID: id.New(0)}, Seq: 1, Data: json.RawMessage(`{}`)}}}
+		}), ErrRefused},
+		"a unique key": {one(func() *draft {
+			u := Usage{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}
+			return &draft{Usage: []Usage{u, u}}
+		}), ErrRefused},
+		"text with a zero byte":        {one(func() *draft { return &draft{Timers: []Timer{{TimerKey{"run", id.New(0), "\x00"}, noon}}} }), ErrRefused},
+		"the same operation was there": {func() []*draft { return []*draft{written} }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			culprits := c.culprits()
+			commits := []*draft{x.auditOnly(0), advance(x.begun(), 1)}
+			for _, l := range culprits {
+				if l != written {
+					l.Op, l.Tenant, l.Audit = newOp(), x.tenant, []Audit{x.audit()}
 				}
-				commits = append(commits, culprits...)
-				commits = append(commits, x.auditOnly(0), advance(x.begun(), 1))
-				for i, err := range x.all(commits) {
-					guilty := i >= 2 && i < 2+len(culprits)
-					if want := c.want; !guilty && err != nil || guilty && !errors.Is(err, want) {
-						t.Errorf("commit %d: %v", i, err)
-					}
-					if guilty && c.want != nil && x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, commits[i].Audit[0].ID) != 0 {
-						t.Errorf("commit %d left a row", i)
-					}
-					if !guilty && commits[i].Audit != nil && x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, commits[i].Audit[0].ID) != 1 {
-						t.Errorf("commit %d has no row", i)
-					}
-					if !guilty && commits[i].Run != nil && x.count(`SELECT version FROM runs WHERE id = $1`, commits[i].Run.ID) != 2 {
-						t.Errorf("commit %d has not moved its run", i)
-					}
+			}
+			commits = append(commits, culprits...)
+			commits = append(commits, x.auditOnly(0), advance(x.begun(), 1))
+			for i, err := range x.all(commits) {
+				guilty := i >= 2 && i < 2+len(culprits)
+				if want := c.want; !guilty && err != nil || guilty && !errors.Is(err, want) {
+					t.Errorf("commit %d: %v", i, err)
 				}
-			})
-		}
-	})
+				if guilty && c.want != nil && x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, commits[i].Audit[0].ID) != 0 {
+					t.Errorf("commit %d left a row", i)
+				}
+				if !guilty && commits[i].Audit != nil && x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, commits[i].Audit[0].ID) != 1 {
+					t.Errorf("commit %d has no row", i)
+				}
+				if !guilty && commits[i].Run != nil && x.count(`SELECT version FROM runs WHERE id = $1`, commits[i].Run.ID) != 2 {
+					t.Errorf("commit %d has not moved its run", i)
+				}
+			}
+		})
+	}
 }
 
 func one(c func() *draft) func() []*draft { return func() []*draft { return []*draft{c()} } }
@@ -211,36 +204,35 @@ func TestARefusalOfWhoIsStale(t *testing.T) {
 			"it is the owner":      {func(*Guard) {}, ErrRefused},
 		} {
 			t.Run(name+", "+whose, func(t *testing.T) {
-				bothWays(t, func(t *testing.T, x *world) {
-					refusable := func() *draft {
-						c := &draft{Op: newOp(), Tenant: x.tenant, Audit: []Audit{x.audit()}}
-						known.of(rows(x, c))
-						return c
+				x := oneLane(t)
+				refusable := func() *draft {
+					c := &draft{Op: newOp(), Tenant: x.tenant, Audit: []Audit{x.audit()}}
+					known.of(rows(x, c))
+					return c
+				}
+				check := func(what string, c *draft, err, want error) {
+					t.Helper()
+					if !errors.Is(err, want) {
+						t.Errorf("%s: %v, want %v", what, err, want)
 					}
-					check := func(what string, c *draft, err, want error) {
-						t.Helper()
-						if !errors.Is(err, want) {
-							t.Errorf("%s: %v, want %v", what, err, want)
-						}
-						left := 0
-						if want == nil {
-							left = 1
-						}
-						if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != left {
-							t.Errorf("%s: %d rows, want %d", what, n, left)
-						}
+					left := 0
+					if want == nil {
+						left = 1
 					}
-					alone := refusable()
-					check("alone", alone, x.do(alone), known.want)
-					flush := []*draft{x.auditOnly(0), refusable(), x.auditOnly(0), refusable(), x.auditOnly(0)}
-					for i, err := range x.all(flush) {
-						want := known.want
-						if i%2 == 0 {
-							want = nil
-						}
-						check(fmt.Sprintf("%d of a flush", i), flush[i], err, want)
+					if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != left {
+						t.Errorf("%s: %d rows, want %d", what, n, left)
 					}
-				})
+				}
+				alone := refusable()
+				check("alone", alone, x.do(alone), known.want)
+				flush := []*draft{x.auditOnly(0), refusable(), x.auditOnly(0), refusable(), x.auditOnly(0)}
+				for i, err := range x.all(flush) {
+					want := known.want
+					if i%2 == 0 {
+						want = nil
+					}
+					check(fmt.Sprintf("%d of a flush", i), flush[i], err, want)
+				}
 			})
 		}
 	}
@@ -249,44 +241,41 @@ func TestARefusalOfWhoIsStale(t *testing.T) {
 // TestARefusalThatCannotBeLookedInto: nobody is told that rows are refused before it
 // is known whose fault it is.
 func TestARefusalThatCannotBeLookedInto(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		stale := advance(x.begun(), 7)
-		stale.Idempotency = key("k")
-		stale.Idempotency.Status = 500
-		x.execAsOwner(`ALTER TABLE runs RENAME TO away`)
-		got := make(chan error)
-		go func() { got <- x.do(stale) }()
-		testkit.Eventually(x.t, "the look fails", func() bool { return !x.w.Healthy() })
-		x.execAsOwner(`ALTER TABLE away RENAME TO runs`)
-		if err := <-got; !errors.Is(err, ErrConflict) {
-			t.Errorf("%v", err)
-		}
-	})
+	x := oneLane(t)
+	stale := advance(x.begun(), 7)
+	stale.Idempotency = key("k")
+	stale.Idempotency.Status = 500
+	x.execAsOwner(`ALTER TABLE runs RENAME TO away`)
+	got := make(chan error)
+	go func() { got <- x.do(stale) }()
+	testkit.Eventually(x.t, "the look fails", func() bool { return !x.w.Healthy() })
+	x.execAsOwner(`ALTER TABLE away RENAME TO runs`)
+	if err := <-got; !errors.Is(err, ErrConflict) {
+		t.Errorf("%v", err)
+	}
 }
 
-func TestFencedEitherWay(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		x.exec(`UPDATE members SET dead_at = now() WHERE id = $1`, x.member)
-		x.fenced(x.auditOnly(0))
-		if n := x.count(`SELECT count(*) FROM audit_log`); n != 0 {
-			t.Errorf("%d rows were written", n)
-		}
-	})
+func TestFencedAlone(t *testing.T) {
+	x := oneLane(t)
+	x.exec(`UPDATE members SET dead_at = now() WHERE id = $1`, x.member)
+	x.fenced(x.auditOnly(0))
+	if n := x.count(`SELECT count(*) FROM audit_log`); n != 0 {
+		t.Errorf("%d rows were written", n)
+	}
 }
 
 // TestARowThatIsLockedForLong: its commit is given back, the others are written.
 func TestARowThatIsLockedForLong(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		run := x.begun()
-		release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
-		for i, err := range x.all([]*draft{x.auditOnly(0), advance(run, 1), x.auditOnly(0)}) {
-			if i == 1 && !errors.Is(err, ErrUnavailable) || i != 1 && err != nil {
-				t.Errorf("commit %d: %v", i, err)
-			}
+	x := oneLane(t)
+	run := x.begun()
+	release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+	for i, err := range x.all([]*draft{x.auditOnly(0), advance(run, 1), x.auditOnly(0)}) {
+		if i == 1 && !errors.Is(err, ErrUnavailable) || i != 1 && err != nil {
+			t.Errorf("commit %d: %v", i, err)
 		}
-		release()
-		x.must(advance(run, 1))
-	})
+	}
+	release()
+	x.must(advance(run, 1))
 }
 
 // TestTroubleOnTheWay: what the database says once, at a row or at the very end of
@@ -305,25 +294,24 @@ func TestTroubleOnTheWay(t *testing.T) {
 	} {
 		for _, when := range []string{"NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"} {
 			t.Run(name+", "+when, func(t *testing.T) {
-				bothWays(t, func(t *testing.T, x *world) {
-					x.execAsOwner(fmt.Sprintf(`CREATE SEQUENCE troubles;
-						CREATE FUNCTION trouble() RETURNS trigger SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN
-						IF nextval('troubles') = 1 THEN %s; END IF; RETURN NULL; END $$;
-						CREATE CONSTRAINT TRIGGER trouble AFTER INSERT ON usage_records %s FOR EACH ROW EXECUTE FUNCTION trouble()`, c.raise, when))
-					usage := x.auditOnly(0)
-					usage.Usage = []Usage{{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}}
-					if err := x.do(usage); !errors.Is(err, c.want) {
-						t.Errorf("%v", err)
-					}
-					want := 1
-					if c.want != nil {
-						want = 0
-					}
-					if n := x.count(`SELECT count(*) FROM usage_records`); n != want {
-						t.Errorf("%d rows, want %d", n, want)
-					}
-					x.must(x.auditOnly(0))
-				})
+				x := oneLane(t)
+				x.execAsOwner(fmt.Sprintf(`CREATE SEQUENCE troubles;
+					CREATE FUNCTION trouble() RETURNS trigger SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN
+					IF nextval('troubles') = 1 THEN %s; END IF; RETURN NULL; END $$;
+					CREATE CONSTRAINT TRIGGER trouble AFTER INSERT ON usage_records %s FOR EACH ROW EXECUTE FUNCTION trouble()`, c.raise, when))
+				usage := x.auditOnly(0)
+				usage.Usage = []Usage{{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}}
+				if err := x.do(usage); !errors.Is(err, c.want) {
+					t.Errorf("%v", err)
+				}
+				want := 1
+				if c.want != nil {
+					want = 0
+				}
+				if n := x.count(`SELECT count(*) FROM usage_records`); n != want {
+					t.Errorf("%d rows, want %d", n, want)
+				}
+				x.must(x.auditOnly(0))
 			})
 		}
 	}
@@ -332,52 +320,45 @@ func TestTroubleOnTheWay(t *testing.T) {
 // TestABackendKilledInTheMiddle: nobody can say from the connection whether the
 // flush was committed; it was not, and is sent again.
 func TestABackendKilledInTheMiddle(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		run := x.begun()
-		release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
-		pid := x.w.lanes[0].conn.backend.pid
-		got := make(chan error)
-		c := advance(run, 1)
-		c.Audit = []Audit{x.audit()}
-		go func() { got <- x.do(c) }()
-		testkit.Eventually(x.t, "the flush waits for the row", func() bool {
-			return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
-		})
-		x.execAsOwner(fmt.Sprintf(`SELECT pg_terminate_backend(%d)`, pid))
-		release()
-		if err := <-got; err != nil {
-			t.Errorf("%v", err)
-		}
-		if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != 1 {
-			t.Errorf("%d rows, want 1", n)
-		}
+	x := oneLane(t)
+	run := x.begun()
+	release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+	pid := x.w.lanes[0].conn.backend.pid
+	got := make(chan error)
+	c := advance(run, 1)
+	c.Audit = []Audit{x.audit()}
+	go func() { got <- x.do(c) }()
+	testkit.Eventually(x.t, "the flush waits for the row", func() bool {
+		return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
 	})
+	x.execAsOwner(fmt.Sprintf(`SELECT pg_terminate_backend(%d)`, pid))
+	release()
+	if err := <-got; err != nil {
+		t.Errorf("%v", err)
+	}
+	if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != 1 {
+		t.Errorf("%d rows, want 1", n)
+	}
 }
 
-// TestWhoStopsDoesNotWaitForEver: what was sent and not answered is unsettled where
-// its end was on the way, and was not written where COMMIT had not been sent.
+// TestWhoStopsDoesNotWaitForEver: what was sent and not answered is unsettled.
 func TestWhoStopsDoesNotWaitForEver(t *testing.T) {
-	bothWays(t, func(t *testing.T, x *world) {
-		run := x.begun()
-		release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
-		pid := x.w.lanes[0].conn.backend.pid
-		got := make(chan error)
-		go func() { got <- x.do(advance(run, 1)) }()
-		testkit.Eventually(x.t, "the flush waits for the row", func() bool {
-			return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if err := x.w.Stop(ctx); err == nil {
-			t.Error("Stop did not say that its time was up")
-		}
-		want := ErrUnsettled
-		if x.w.hooks.apart {
-			want = ErrUnavailable
-		}
-		if err := <-got; !errors.Is(err, want) {
-			t.Errorf("%v, want %v", err, want)
-		}
-		release()
+	x := oneLane(t)
+	run := x.begun()
+	release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+	pid := x.w.lanes[0].conn.backend.pid
+	got := make(chan error)
+	go func() { got <- x.do(advance(run, 1)) }()
+	testkit.Eventually(x.t, "the flush waits for the row", func() bool {
+		return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
 	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := x.w.Stop(ctx); err == nil {
+		t.Error("Stop did not say that its time was up")
+	}
+	if err := <-got; !errors.Is(err, ErrUnsettled) {
+		t.Errorf("%v, want %v", err, ErrUnsettled)
+	}
+	release()
 }

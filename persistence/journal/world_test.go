@@ -167,8 +167,8 @@ func (x *world) block() (release func()) {
 	x.t.Helper()
 	gate := make(chan struct{})
 	arrived := make(chan struct{}, len(x.w.routes.lanes))
-	before := x.w.hooks.beforeCommit
-	x.w.setBeforeCommit(func(uint32) {
+	before := x.w.hooks.beforeFlush
+	x.w.setBeforeFlush(func(uint32) {
 		arrived <- struct{}{}
 		<-gate
 	})
@@ -184,7 +184,7 @@ func (x *world) block() (release func()) {
 	var once sync.Once
 	release = func() {
 		once.Do(func() {
-			x.w.setBeforeCommit(before)
+			x.w.setBeforeFlush(before)
 			close(gate)
 			wg.Wait()
 		})
@@ -193,7 +193,7 @@ func (x *world) block() (release func()) {
 	return release
 }
 
-func (w *Writer) setBeforeCommit(f func(pid uint32)) { w.hooks.beforeCommit = f }
+func (w *Writer) setBeforeFlush(f func(pid uint32)) { w.hooks.beforeFlush = f }
 
 func (x *world) queued() int {
 	n := 0
@@ -275,8 +275,8 @@ type cut int
 
 const (
 	cutNothing cut = iota
-	cutCommit      // COMMIT does not arrive
-	cutAnswer      // COMMIT arrives, its answer does not
+	cutCommit      // the flush does not arrive
+	cutAnswer      // the flush arrives, its answer does not
 )
 
 func (k *cutter) arm(mode cut) {
@@ -310,12 +310,8 @@ type cutConn struct {
 
 var errCut = errors.New("cut by the test")
 
-// ends reports whether b ends a transaction of the writer: by COMMIT, or with all
-// that a flush in one round trip is.
-func ends(b []byte) bool {
-	runs := func(name string) bool { return bytes.Contains(b, []byte("\x00"+prefix+name+"\x00")) }
-	return runs("commit") || runs("fence") && !runs("begin")
-}
+// ends reports whether b is a flush of the writer, with which its transaction ends.
+func ends(b []byte) bool { return bytes.Contains(b, []byte("\x00"+prefix+"fence\x00")) }
 
 func (c *cutConn) Write(b []byte) (int, error) {
 	if ends(b) {

@@ -71,11 +71,8 @@ type Writer struct {
 
 	ends chan struct{} // closed by Stop
 
-	// hooks are the moments at which tests of this package cut connections.
-	hooks struct {
-		beforeCommit, afterCommit func(pid uint32)
-		apart                     bool // COMMIT has its own round trip, as with beforeCommit
-	}
+	// hooks are the moments at which tests of this package hold lanes and cut connections.
+	hooks struct{ beforeFlush, afterCommit func(pid uint32) }
 }
 
 // New returns a writer that is not started.

@@ -19,9 +19,6 @@ import (
 func TestEveryQueryIsUnderstood(t *testing.T) {
 	all := maps.Clone(queries)
 	maps.Copy(all, newSchema(kinds).all())
-	for _, name := range []string{"begin", "commit", "rollback"} {
-		delete(all, name)
-	}
 	pgtest.Prepare(t, all)
 }
 
@@ -432,7 +429,7 @@ func TestAFlushIsBoundedInBytes(t *testing.T) {
 	}
 	flushes := 0
 	var mu sync.Mutex
-	x.w.setBeforeCommit(func(uint32) { mu.Lock(); flushes++; mu.Unlock() })
+	x.w.setBeforeFlush(func(uint32) { mu.Lock(); flushes++; mu.Unlock() })
 	for i, err := range x.all(commits) {
 		if err != nil {
 			t.Errorf("commit %d: %v", i, err)
@@ -512,7 +509,7 @@ func TestInFlightIsUnsettled(t *testing.T) {
 			x := newWorld(t, nil)
 			gate, arrived := make(chan struct{}), make(chan struct{})
 			var once sync.Once
-			x.w.setBeforeCommit(func(uint32) { once.Do(func() { close(arrived); <-gate }) })
+			x.w.setBeforeFlush(func(uint32) { once.Do(func() { close(arrived); <-gate }) })
 			ctx, cancel := context.WithCancel(t.Context())
 			got := make(chan error)
 			c := x.accept(0)

@@ -71,10 +71,10 @@ func sortFailure(conn *pgx.Conn, err error) verdict {
 	if pgErr.SeverityUnlocalized != "ERROR" || pg.IsUnavailable(err) {
 		return gone
 	}
-	switch pgErr.Code {
-	case "SVC01":
+	switch {
+	case pgErr.Code == "SVC01":
 		return fenced
-	case "40001", "40P01", "55P03", "57014": // serialization, deadlock, lock time-out, cancelled
+	case pg.IsBusy(err):
 		return busy
 	}
 	return refused

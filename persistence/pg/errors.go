@@ -30,6 +30,13 @@ func violates(err error, code string, constraint []string) bool {
 		(len(constraint) == 0 || slices.Contains(constraint, pgErr.ConstraintName))
 }
 
+// IsBusy reports whether err means that the same statements may succeed at once: a
+// serialization failure, a deadlock, a lock time-out, or a cancelled statement.
+func IsBusy(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && slices.Contains([]string{"40001", "40P01", "55P03", "57014"}, pgErr.Code)
+}
+
 // IsUnavailable reports whether err means that the database cannot serve now, and that the
 // same call may succeed later: no connection, shutting down or starting, out of disk, memory
 // or connections, read-only. A deadline of the caller's context is not included: only the

@@ -4,15 +4,6 @@
 -- whole transaction and not the writer: its end may be on its way already. Inserts meet a
 -- key; swaps raise SVC01 by svc_missed, in HAVING, so that no row is answered.
 
--- name: begin
-BEGIN
-
--- name: commit
-COMMIT
-
--- name: rollback
-ROLLBACK
-
 -- name: fence
 -- The process must not have been declared dead. The row of flushes is the evidence that
 -- this very flush was committed.
