@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -133,15 +132,7 @@ func eraseDeliveries(ctx context.Context, tx pgx.Tx, of erased) (free erased, er
 func (e erased) told() []any {
 	from, to := make([]id.UUID, len(e.at)), make([]id.UUID, len(e.at))
 	for i, at := range e.at {
-		from[i], to[i] = atTime(at), atTime(at.Add(time.Millisecond))
+		from[i], to[i] = id.At(at), id.At(at.Add(time.Millisecond))
 	}
 	return []any{e.tenants, e.ids, e.at, from, to}
-}
-
-// atTime returns a lower bound of the ids that are made at that time or later.
-func atTime(at time.Time) (u id.UUID) {
-	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(max(at.UnixMilli(), 0)))
-	copy(u[:], ms[2:])
-	return u
 }

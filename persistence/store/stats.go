@@ -179,7 +179,7 @@ func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Over
 	if by.Nodes == nil {
 		by.Nodes = []id.NodeID{}
 	}
-	from := least(bounds[0])
+	from := id.At(bounds[0])
 	err := v.q.together(ctx, func(b *pgx.Batch) {
 		collect(b, "overview_open", &open, pgx.RowToStructByName, v.tenant)
 		collect(b, "overview_approvals", &approvals, pgx.RowToStructByName, v.tenant, by.roles(), by.Nodes, by.Voter)
@@ -274,12 +274,6 @@ func earlier(a, b *time.Time) *time.Time {
 		return b
 	}
 	return a
-}
-
-// least returns the least id of rows that were made at or after at.
-func least(at time.Time) id.UUID {
-	ms := uint64(at.UnixMilli())
-	return id.UUID{byte(ms >> 40), byte(ms >> 32), byte(ms >> 24), byte(ms >> 16), byte(ms >> 8), byte(ms)}
 }
 
 // agentDay is what ended of one agent in 24 hours.

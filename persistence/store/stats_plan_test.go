@@ -43,7 +43,7 @@ func TestFiguresAndSearchesDoNotReadAllRuns(t *testing.T) {
 	now := time.Now()
 	bounds := oneDay(now)
 	minutes, since, until := spread(rollup.Ranges(bounds))
-	from := least(bounds[0])
+	from := id.At(bounds[0])
 	found := id.NewAnywhere()
 	nodes := []id.NodeID{}
 	reads := []struct {

@@ -6,7 +6,8 @@
 // tenant's id matches no row by construction. A change is one transaction with its audit rows
 // and, if the request had an Idempotency-Key, the kept response: all of it or nothing.
 //
-// SystemStore, Directory, Files and Noted see all tenants, over connections of svc_system.
+// SystemStore, Directory, Files, Noted, Hooks and EmbedKeys see all tenants, over connections of svc_system.
+// Schedules, SkillRuns and Syncs use such connections too, with a tenant named in each query.
 //
 // The package keeps in memory the bounded Caches that callers create, the callers that wait for their turn, and what
 // Noted has not written yet. Limits: every call ends within Timeout, or LongTimeout; a change waits up to Timeout for

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"strconv"
 	"time"
@@ -345,21 +344,12 @@ func (t *Tx) Recover(ctx context.Context, w id.WebhookID, since time.Time, after
 		return 0, after, err
 	}
 	if after.IsZero() {
-		after.UUID = firstAt(since)
+		after.UUID = id.At(since)
 	}
 	if rows, last, err = t.batch(ctx, after, "deliveries_recover", w, after, since, Batch, notKnown); err != nil {
 		return 0, after, err
 	}
 	return rows, last, t.Audit(ctx, "webhook.recover", "webhook", w.UUID, map[string]any{"since": since, "deliveries": rows})
-}
-
-// firstAt returns an id smaller than every id made at that time or later, so that a query
-// skips all earlier ones.
-func firstAt(at time.Time) (u id.UUID) {
-	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(max(at.UnixMilli(), 0)))
-	copy(u[:], ms[2:])
-	return u
 }
 
 // MaxListeners is how many live listeners a tenant may have: each adds a cost to every commit

@@ -71,9 +71,6 @@ const (
 // ToolAccesses lists the values.
 var ToolAccesses = []ToolAccess{AccessAllow, AccessGate, AccessDeny}
 
-// MaxToolAgents is how many agents one list of tools is resolved for.
-const MaxToolAgents = 50
-
 // DeniedOrigin is an origin that an embed key refused.
 type DeniedOrigin struct {
 	Origin string    `json:"origin" doc:"As the browser sent it."`

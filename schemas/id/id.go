@@ -110,7 +110,8 @@ func (u UUID) Time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:]))).UTC()
 }
 
-// At returns the least id of version 7 of a millisecond: ids minted before it are less.
+// At returns the least id of version 7 of the millisecond of t: ids minted before it are less, so
+// a query from it on skips them. A time before 1970 counts as 1970.
 func At(t time.Time) UUID {
 	var u UUID
 	binary.BigEndian.PutUint64(u[:], uint64(max(t.UnixMilli(), 0))<<16|7<<12)

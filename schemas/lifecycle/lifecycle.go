@@ -185,10 +185,6 @@ const (
 	FailInternal             Failure = "INTERNAL"
 )
 
-// Failures lists every value.
-var Failures = []Failure{FailCancelled, FailExpired, FailGateRejected, FailToolFailed, FailEventTimeout, FailModelError,
-	FailModelUnavailable, FailLimitExceeded, FailOutputInvalid, FailChildWaitingApproval, FailChildFailed, FailExpression, FailInternal}
-
 // OriginKind is what started a run (open-parts.md, Threads, runs).
 type OriginKind string
 
