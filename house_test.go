@@ -157,7 +157,7 @@ func TestDoors(t *testing.T) {
 	doors := map[string][]string{
 		"github.com/valyala/fasthttp":                   {"transport/edge"},
 		"github.com/fasthttp/router":                    {"transport/edge"},
-		"github.com/asynkron/protoactor-go":             {"cluster", "actors/durable"},
+		"github.com/asynkron/protoactor-go":             {"cluster"},
 		"github.com/jackc/pgx":                          {"persistence", "cluster/membership"},
 		"github.com/redis/go-redis":                     {"persistence/cache"},
 		"github.com/minio/minio-go":                     {"persistence/blob", "transport/connector/objectstore"},

@@ -46,8 +46,8 @@ func (p *performed[S]) begin() {
 
 func (p *performed[S]) tenant() id.TenantID { return p.who.Address.Tenant }
 
-// run performs the effect and tells its activation. What was cancelled while it
-// waited does not begin, what was cancelled while it ran is not heard.
+// run performs the effect and tells its activation. An effect cancelled while it waited does not
+// begin; the result of an effect cancelled while it ran is dropped.
 func (p *performed[S]) run() {
 	defer p.cancel()
 	p.begin()

@@ -1,6 +1,6 @@
 // Package workflow is one run of a workflow: its nodes, one after another and side by side, to
-// an output or a failure (open-parts.md, Workflows). What follows from what is decided by
-// schemas/flow; this package carries it out.
+// an output or a failure (open-parts.md, Workflows). schemas/flow decides what follows;
+// this package carries it out.
 //
 // A run is the row runs/<id> with its row in workflow_runs, its steps in run_steps and its
 // events in workflow_events; its address is workflow/<tenant>/<run id>. Messages that are sent

@@ -16,7 +16,7 @@ import (
 )
 
 // ownerWait is how long serve waits until the previous owner of a data directory has
-// ended (house.md, Storage).
+// ended (docs/architecture.md, Storage).
 const ownerWait = 10 * time.Second
 
 // storage is the migrated database of this process.

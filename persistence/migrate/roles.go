@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The roles that connections work under (house.md, Storage).
+// The roles that connections work under (docs/architecture.md, Storage).
 const (
 	roleAPI    = "svc_api"
 	roleSystem = "svc_system"

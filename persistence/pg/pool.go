@@ -12,7 +12,7 @@ import (
 // Role is the database role of a pool's connections.
 type Role string
 
-// The two roles (house.md, Storage). Neither can log in, bypasses row-level security or is a
+// The two roles (docs/architecture.md, Storage). Neither can log in, bypasses row-level security or is a
 // superuser.
 const (
 	API    Role = "svc_api"
