@@ -220,7 +220,7 @@ func (k *kind) rows(a cluster.Address, prev durable.Loaded[State], d durable.Dec
 	for _, f := range d.Facts {
 		switch f.(type) {
 		case Began:
-			c.New = true
+			c.New = s.AgentRun == nil // what an accepted run calls is never refused
 			c.Rows = append(c.Rows, &insert{s, k.seal(s)})
 			if s.Plan.Mode == skill.DryRun {
 				a := k.audit(s, "browser_skill.dry_run", now)
