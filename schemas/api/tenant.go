@@ -105,7 +105,7 @@ type ModelProviderPatch struct {
 	Kind        *string               `json:"kind,omitempty" enum:"openai,anthropic" doc:"The wire protocol it speaks."`
 	BaseURL     *string               `json:"base_url,omitempty" minLength:"1" maxLength:"2000" doc:"Public, and https in production; without query and fragment. At another origin (scheme, host, port) the stored credentials are dropped unless the same body has credentials."`
 	Credentials *ProviderCredentials  `json:"credentials,omitempty" doc:"Replace the old ones."`
-	Prices      Opt[map[string]Price] `json:"prices,omitzero" doc:"Replace the old ones; null takes them away."`
+	Prices      Opt[map[string]Price] `json:"prices,omitzero" maxProperties:"500" doc:"Replace the old ones; null takes them away."`
 }
 
 // ModelProviderUpdated is the response of PATCH /v1/model-providers/{id}.

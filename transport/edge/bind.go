@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"bytes"
 	"cmp"
 	"encoding"
 	"encoding/json"
@@ -10,16 +9,15 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 	"unsafe"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"agentsvc/schemas/problem"
 )
@@ -36,6 +34,7 @@ type plan struct {
 	bodyOff  uintptr
 	bodyType reflect.Type
 	schema   *huma.Schema
+	shape    *shape
 }
 
 // param is one field that is filled from the path, the query or a header.
@@ -61,7 +60,7 @@ func newPlan(reg *registry, t reflect.Type, route string) *plan {
 	if t.Kind() != reflect.Struct {
 		panic(fmt.Sprintf("edge: %s: input %s is no struct", route, t))
 	}
-	p := &plan{reg: reg}
+	p := &plan{reg: reg, shape: noFields}
 	p.fields(t, 0, route)
 	return p
 }
@@ -110,7 +109,9 @@ func (p *plan) body(f reflect.StructField, off uintptr, route string) {
 	p.hasBody, p.bodyOff, p.bodyType = true, off, f.Type
 	p.optional = f.Tag.Get("required") == "false"
 	p.schema = p.reg.Schema(f.Type, true, upper(route)+"Request")
-	p.reg.checkable(p.schema, route, map[*huma.Schema]bool{})
+	root := *p.reg.shape(p.schema, f.Type, false, route, map[shapeKey]*shape{})
+	root.null = p.reg.complaint(root.schema, nil) // a body that is null is no object
+	p.shape = &root
 }
 
 func setterOf(t reflect.Type, where string) setter {
@@ -197,14 +198,6 @@ func setterOf(t reflect.Type, where string) setter {
 	panic("edge: " + where + ": a parameter cannot be a " + t.String())
 }
 
-// complaints collects what is wrong with a request.
-type complaints struct {
-	path   huma.PathBuffer
-	result huma.ValidateResult
-}
-
-var complaintPool = sync.Pool{New: func() any { return new(complaints) }}
-
 // params fills the fields that do not come from the body. base points to the input struct.
 func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 	for i := range p.path {
@@ -213,7 +206,7 @@ func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 		if ok {
 			var checked any
 			var complaint string
-			if checked, complaint = f.set(unsafe.Add(base, f.off), text); complaint == "" && clean(text) && p.check(f, checked) == nil {
+			if checked, complaint = f.set(unsafe.Add(base, f.off), text); complaint == "" && clean(text) && p.check(f, checked) == "" {
 				continue
 			}
 		}
@@ -328,98 +321,34 @@ func (p *plan) fill(f *param, base unsafe.Pointer, text string, wrong []problem.
 		return append(wrong, problem.Field{Path: f.name, Message: "holds characters that are no text"})
 	}
 	checked, complaint := f.set(unsafe.Add(base, f.off), text)
-	if complaint != "" {
-		return append(wrong, problem.Field{Path: f.name, Message: complaint})
+	if complaint == "" {
+		complaint = p.check(f, checked)
 	}
-	return append(wrong, p.check(f, checked)...)
+	if complaint != "" {
+		wrong = append(wrong, problem.Field{Path: f.name, Message: complaint})
+	}
+	return wrong
 }
 
 // clean reports whether text is UTF-8 without U+0000, which no Postgres column can hold.
 func clean(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
-func (p *plan) check(f *param, v any) []problem.Field {
-	c := complaintPool.Get().(*complaints)
-	defer complaintPool.Put(c)
-	c.path.Reset()
-	c.result.Reset()
-	c.path.Push(f.name)
+// check returns the complaint about a parsed parameter, "" if there is none.
+func (p *plan) check(f *param, v any) string {
 	schema := f.schema
 	if f.repeated {
 		schema = schema.Items
 	}
-	huma.Validate(p.reg, schema, &c.path, huma.ModeWriteToServer, v, &c.result)
-	return fieldsOf(c.result.Errors)
+	return p.reg.complaint(schema, v)
 }
 
-// maxComplaints bounds how many complaints one answer holds.
-const maxComplaints = 32
-
-func fieldsOf(errs []error) []problem.Field {
-	if len(errs) == 0 {
-		return nil
-	}
-	fields := make([]problem.Field, 0, min(len(errs), maxComplaints))
-	for _, err := range errs {
-		if len(fields) == maxComplaints {
-			break
-		}
-		d, ok := err.(*huma.ErrorDetail)
-		if !ok {
-			fields = append(fields, problem.Field{Path: "body", Message: cut(err.Error(), 256)})
-			continue
-		}
-		f := problem.Field{Path: d.Location, Message: d.Message}
-		if name, missing := strings.CutPrefix(f.Message, requiredMark); missing {
-			f.Message = "is required"
-			if f.Path != "" {
-				name = f.Path + "." + name
-			}
-			f.Path = name
-		}
-		if f.Path == "" {
-			f.Path = "body"
-		}
-		f.Path, f.Message = cut(f.Path, 256), cut(f.Message, 256)
-		fields = append(fields, f)
-	}
-	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Path < fields[j].Path })
-	// Keep one complaint for each field: the last rule is the most specific.
-	kept := fields[:0]
-	for i, f := range fields {
-		if i+1 == len(fields) || fields[i+1].Path != f.Path {
-			kept = append(kept, f)
-		}
-	}
-	return kept
-}
-
-// noFields is the schema of the body of a route that takes no body.
-var noFields = func() *huma.Schema {
-	s := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false}
-	s.PrecomputeMessages()
-	return s
-}()
+// noFields is the shape of the body of a route that takes no body.
+var noFields = &shape{schema: &huma.Schema{Type: huma.TypeObject}, null: validation.MsgExpectedObject, closed: true}
 
 // decode validates the body b and fills the input's Body, if it has one.
 func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
-	v, bad := strictJSON(b)
-	if bad != nil {
+	if bad := p.reg.check(p.shape, b); bad != nil {
 		return bad
-	}
-	schema := p.schema
-	if !p.hasBody {
-		schema = noFields
-	}
-	c := complaintPool.Get().(*complaints)
-	defer complaintPool.Put(c)
-	c.path.Reset()
-	c.result.Reset()
-	huma.Validate(p.reg, schema, &c.path, huma.ModeWriteToServer, v, &c.result)
-	if bytes.Contains(b, nullWord) && v != nil {
-		p.reg.nulls(schema, p.bodyType, v, "", &c.result.Errors) // huma accepts null for optional members
-	}
-	if fields := fieldsOf(c.result.Errors); fields != nil {
-		return problem.Validation(fields...)
 	}
 	if !p.hasBody {
 		return nil
@@ -430,8 +359,6 @@ func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
 	}
 	return p.misfits(b, err)
 }
-
-var nullWord = []byte("null")
 
 // misfits returns a complaint for what the schema accepts and the Go type does not, such as
 // an integer out of range or a date that does not exist. A decoder stops at the first misfit,

@@ -14,6 +14,10 @@
 // like a call with a key. If the target of the call is not cached, or the address has just
 // run out of tokens, the address pays before anything is read.
 //
+// A body is parsed and compared with the schema of its route in one pass that keeps neither
+// the value nor more than a few complaints: a body costs a small multiple of its size,
+// whatever it holds.
+//
 // A node without its lease serves only its health routes. A draining node serves everything
 // and closes each connection after its response.
 //

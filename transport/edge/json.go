@@ -1,9 +1,15 @@
 package edge
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"agentsvc/schemas/problem"
 )
@@ -11,30 +17,40 @@ import (
 // maxDepth limits how deep a body may nest.
 const maxDepth = 64
 
-// strictJSON parses one JSON value into the types that huma validates: maps, slices, strings,
-// float64, bool and nil. Unlike encoding/json it refuses duplicate names, invalid UTF-8,
-// unpaired surrogates, U+0000 and trailing data, so that no later parser reads the body
-// differently.
-func strictJSON(b []byte) (any, *problem.Error) {
+// maxComplaints bounds how many complaints one answer holds.
+const maxComplaints = 32
+
+// check parses one JSON value and compares it with its shape, in one pass: it keeps neither the
+// value nor more than maxComplaints complaints, however much a body holds or gets wrong. Unlike
+// encoding/json it refuses duplicate names, invalid UTF-8, unpaired surrogates, U+0000 and
+// trailing data, so that no later parser reads the body differently. A nil shape is any value.
+func (r *registry) check(s *shape, b []byte) *problem.Error {
 	if !utf8.Valid(b) {
-		return nil, problem.Invalid("body", "is not valid UTF-8")
+		return problem.Invalid("body", "is not valid UTF-8")
 	}
-	p := parser{b: b}
+	p := parser{reg: r, b: b}
 	p.space()
-	v := p.value()
+	p.value(s)
 	if p.err == nil {
 		if p.space(); p.i < len(b) {
 			p.malformed()
 		}
 	}
-	return v, p.err
+	if p.err != nil || len(p.wrong) == 0 {
+		return p.err
+	}
+	slices.SortStableFunc(p.wrong, func(a, b problem.Field) int { return strings.Compare(a.Path, b.Path) })
+	return problem.Validation(slices.Compact(p.wrong)...)
 }
 
 type parser struct {
+	reg   *registry
 	b     []byte
 	i     int
 	depth int
 	path  []step
+	names []string // of the members so far of the objects that are open
+	wrong []problem.Field
 	err   *problem.Error
 }
 
@@ -42,6 +58,13 @@ type parser struct {
 type step struct {
 	name  string
 	index int
+}
+
+// complain notes what is wrong with the value at the path; an empty message is no complaint.
+func (p *parser) complain(message string) {
+	if message != "" && len(p.wrong) < maxComplaints {
+		p.wrong = append(p.wrong, problem.Field{Path: p.where(), Message: message})
+	}
 }
 
 func (p *parser) fail(message string) {
@@ -98,32 +121,45 @@ func (p *parser) space() {
 	}
 }
 
-func (p *parser) value() any {
+// value parses a value of the shape.
+func (p *parser) value(s *shape) {
 	if p.i >= len(p.b) {
 		p.malformed()
-		return nil
+		return
 	}
+	if len(p.wrong) == maxComplaints {
+		s = nil // the rest must still be JSON
+	}
+	var v any
 	switch c := p.b[p.i]; {
 	case c == '{':
-		return p.object()
+		p.object(s)
+		return
 	case c == '[':
-		return p.array()
+		p.array(s)
+		return
 	case c == '"':
-		return p.text()
+		v = p.text()
 	case c == 't':
 		p.word("true")
-		return true
+		v = true
 	case c == 'f':
 		p.word("false")
-		return false
+		v = false
 	case c == 'n':
 		p.word("null")
-		return nil
+		if s != nil {
+			p.complain(s.null)
+		}
+		return
 	case c == '-' || '0' <= c && c <= '9':
-		return p.number()
+		v = p.number()
+	default:
+		p.malformed()
 	}
-	p.malformed()
-	return nil
+	if s != nil && p.err == nil {
+		p.complain(p.reg.complaint(s.schema, v))
+	}
 }
 
 func (p *parser) word(w string) {
@@ -144,81 +180,152 @@ func (p *parser) enter() bool {
 	return true
 }
 
-func (p *parser) object() any {
+func (p *parser) object(s *shape) {
 	if !p.enter() {
-		return nil
+		return
 	}
-	m := map[string]any{}
-	if p.at('}') {
-		p.depth--
-		return m
+	if s != nil && s.schema.Type != huma.TypeObject {
+		p.complain(p.reg.complaint(s.schema, map[string]any(nil)))
+		s = nil
 	}
-	for {
-		if p.i >= len(p.b) || p.b[p.i] != '"' {
+	before, base := len(p.wrong), len(p.names)
+	var many map[string]struct{} // the names, if they are too many for p.names
+	given := func(name string) bool {
+		if many == nil {
+			return slices.Contains(p.names[base:], name)
+		}
+		_, is := many[name]
+		return is
+	}
+	n := 0
+	for last := p.at('}'); !last; n++ {
+		if n > 0 && !p.comma() || p.i >= len(p.b) || p.b[p.i] != '"' {
 			p.malformed()
-			return nil
+			return
 		}
 		name := p.text()
 		if p.err != nil {
-			return nil
+			return
 		}
 		p.path = append(p.path, step{name, -1})
-		if _, twice := m[name]; twice {
+		if given(name) {
 			p.fail("is given twice")
-			return nil
+			return
+		}
+		if many != nil {
+			many[name] = struct{}{}
+		} else if p.names = append(p.names, name); len(p.names)-base > fewNames {
+			many = make(map[string]struct{}, 4*fewNames)
+			for _, name := range p.names[base:] {
+				many[name] = struct{}{}
+			}
+			p.names = p.names[:base]
 		}
 		p.space()
 		if !p.at(':') {
 			p.malformed()
-			return nil
+			return
 		}
 		p.space()
-		v := p.value()
+		p.value(p.member(s, name))
 		if p.err != nil {
-			return nil
+			return
 		}
-		m[name] = v
 		p.path = p.path[:len(p.path)-1]
 		p.space()
-		if p.at('}') {
-			p.depth--
-			return m
+		last = p.at('}')
+	}
+	p.depth--
+	if s != nil {
+		for _, name := range s.required {
+			if !given(name) {
+				p.path = append(p.path, step{name, -1})
+				p.complain("is required")
+				p.path = p.path[:len(p.path)-1]
+			}
 		}
-		if !p.at(',') {
+		p.count(n, s.schema.MinProperties, s.schema.MaxProperties, validation.MsgExpectedMinProperties, validation.MsgExpectedMaxProperties, before)
+	}
+	p.names = p.names[:base]
+}
+
+// fewNames is up to how many names of an object are compared one by one.
+const fewNames = 16
+
+// member returns the shape of a member, and complains about one that the object must not have.
+func (p *parser) member(s *shape, name string) *shape {
+	if s == nil {
+		return nil
+	}
+	if m := s.members[name]; m != nil {
+		return m
+	}
+	switch {
+	case s.closed:
+		p.complain(validation.MsgUnexpectedProperty)
+	case s.other != nil && len(name) > maxName:
+		p.complain("expected a name of at most " + strconv.Itoa(maxName) + " bytes")
+	}
+	return s.other
+}
+
+// maxName limits the names that a client chooses, such as those of the models that have prices.
+const maxName = 256
+
+func (p *parser) array(s *shape) {
+	if !p.enter() {
+		return
+	}
+	if s != nil && s.schema.Type != huma.TypeArray {
+		p.complain(p.reg.complaint(s.schema, []any(nil)))
+		s = nil
+	}
+	var items *shape
+	if s != nil {
+		items = s.other
+	}
+	before, n := len(p.wrong), 0
+	for last := p.at(']'); !last; n++ {
+		if n > 0 && !p.comma() {
 			p.malformed()
-			return nil
+			return
 		}
+		if s != nil && s.schema.MaxItems != nil && n == *s.schema.MaxItems {
+			items = nil // it is too long, which is the one complaint
+		}
+		p.path = append(p.path, step{index: n})
+		p.value(items)
+		if p.err != nil {
+			return
+		}
+		p.path = p.path[:len(p.path)-1]
 		p.space()
+		last = p.at(']')
+	}
+	p.depth--
+	if s != nil {
+		p.count(n, s.schema.MinItems, s.schema.MaxItems, validation.MsgExpectedMinItems, validation.MsgExpectedMaxItems, before)
 	}
 }
 
-func (p *parser) array() any {
-	if !p.enter() {
-		return nil
+// comma consumes what separates two members or items.
+func (p *parser) comma() bool {
+	if !p.at(',') {
+		return false
 	}
-	a := []any{}
-	if p.at(']') {
-		p.depth--
-		return a
+	p.space()
+	return true
+}
+
+// count complains about a value that holds fewer or more than it may. Of one that holds more, the
+// complaints since before are left out.
+func (p *parser) count(n int, least, most *int, few, many string, before int) {
+	if least != nil && n < *least {
+		p.complain(fmt.Sprintf(few, *least))
 	}
-	for {
-		p.path = append(p.path, step{index: len(a)})
-		v := p.value()
-		if p.err != nil {
-			return nil
-		}
-		a = append(a, v)
-		p.path = p.path[:len(p.path)-1]
-		p.space()
-		if p.at(']') {
-			p.depth--
-			return a
-		}
-		if !p.at(',') {
-			p.malformed()
-			return nil
-		}
-		p.space()
+	if most != nil && n > *most {
+		p.wrong = p.wrong[:before]
+		p.complain(fmt.Sprintf(many, *most))
 	}
 }
 
@@ -231,18 +338,18 @@ func (p *parser) at(c byte) bool {
 	return false
 }
 
-func (p *parser) number() any {
+func (p *parser) number() float64 {
 	start := p.i
 	p.at('-')
 	switch {
 	case p.at('0'):
 	case p.digits() == 0:
 		p.malformed()
-		return nil
+		return 0
 	}
 	if p.at('.') && p.digits() == 0 {
 		p.malformed()
-		return nil
+		return 0
 	}
 	if p.at('e') || p.at('E') {
 		if !p.at('+') {
@@ -250,7 +357,7 @@ func (p *parser) number() any {
 		}
 		if p.digits() == 0 {
 			p.malformed()
-			return nil
+			return 0
 		}
 	}
 	f, err := strconv.ParseFloat(string(p.b[start:p.i]), 64)

@@ -7,8 +7,8 @@ import (
 	"path"
 	"reflect"
 	"regexp"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -17,14 +17,9 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// requiredMark stands before the name of a missing member in huma's message, so that the name
-// can be split off as the field path.
-const requiredMark = "\x00"
-
 func init() {
 	// Field names match case-sensitively (open-parts.md, Questions settled).
 	huma.ValidateStrictCasing = true
-	validation.MsgExpectedRequiredProperty = requiredMark + "%s"
 	validation.MsgExpectedRFC4122UUID = "expected a UUID%.0v" // without the library's cause
 }
 
@@ -178,55 +173,74 @@ func (r *registry) RegisterTypeAlias(t, _ reflect.Type) {
 	panic(fmt.Sprintf("edge: no alias for %s: types have one schema", t))
 }
 
-// nulls adds a complaint for each null in v that the schema does not allow. A schema without
-// a type accepts any JSON, and raw JSON of type t is null where it is missing. t is nil where
-// the Go type is unknown.
-func (r *registry) nulls(s *huma.Schema, t reflect.Type, v any, path string, errs *[]error) {
-	pointer := t != nil && t.Kind() == reflect.Pointer
-	if v == nil {
-		if free := s.Ref == "" && s.Type == "" || isRaw(t); !free && !s.Nullable && s.Extensions[nullableRef] != true {
-			*errs = append(*errs, &huma.ErrorDetail{Location: path, Message: "must not be null"})
-		}
-		return
+// shape is a schema made ready to check values of strangers: its references are followed, and
+// what null means is settled.
+type shape struct {
+	schema   *huma.Schema // checks the value itself, and counts what it holds
+	null     string       // the complaint about null; empty: null is accepted
+	members  map[string]*shape
+	required []string
+	closed   bool   // no members but those
+	other    *shape // of other members, or of items; nil: any value
+}
+
+// shapeKey identifies a shape: one schema has several where its Go types differ in null.
+type shapeKey struct {
+	schema *huma.Schema
+	t      reflect.Type
+	null   string
+}
+
+// shape makes the shape of a schema. Null is accepted where the schema or raw JSON of type t
+// says so; huma accepts it for every optional member. t is nil where the Go type is unknown.
+// It panics on rules that it could not check.
+func (r *registry) shape(s *huma.Schema, t reflect.Type, optional bool, where string, made map[shapeKey]*shape) *shape {
+	of := s
+	for of.Ref != "" {
+		of = r.SchemaFromRef(of.Ref)
 	}
-	if s.Ref != "" {
-		s = r.SchemaFromRef(s.Ref)
+	null := ""
+	if free := s.Ref == "" && s.Type == "" || isRaw(t); !free && !s.Nullable && s.Extensions[nullableRef] != true {
+		null = "must not be null"
+	} else if !optional {
+		null = r.complaint(of, nil)
 	}
-	if pointer {
+	if t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t != nil && reflect.PointerTo(t).Implements(unmarshaler) {
 		t = nil
 	}
-	switch v := v.(type) {
-	case map[string]any:
-		for name, member := range v {
-			of := s.Properties[name]
-			if of == nil {
-				of, _ = s.AdditionalProperties.(*huma.Schema)
-			}
-			if of == nil {
-				continue
-			}
-			at := cut(name, 64)
-			if path != "" {
-				at = path + "." + at
-			}
-			r.nulls(of, memberType(t, name), member, at, errs)
-		}
-	case []any:
-		if s.Items == nil {
-			return
-		}
-		if t != nil && t.Kind() == reflect.Slice {
-			t = t.Elem()
-		} else {
-			t = nil
-		}
-		for i, item := range v {
-			r.nulls(s.Items, t, item, path+"["+strconv.Itoa(i)+"]", errs)
-		}
+	key := shapeKey{of, t, null}
+	if made[key] != nil {
+		return made[key]
 	}
+	if of.UniqueItems || len(of.DependentRequired) > 0 || of.OneOf != nil || of.AnyOf != nil || of.AllOf != nil || of.Not != nil {
+		panic("edge: " + where + ": uniqueItems, dependentRequired and combined schemas cannot be checked on values of strangers")
+	}
+	sh := &shape{schema: of, null: null, required: of.Required, members: map[string]*shape{}}
+	made[key] = sh
+	required := map[string]bool{}
+	for _, name := range of.Required {
+		required[name] = true
+	}
+	for name, member := range of.Properties {
+		sh.members[name] = r.shape(member, memberType(t, name), !required[name], where+"."+name, made)
+	}
+	switch more := of.AdditionalProperties.(type) {
+	case bool:
+		sh.closed = !more
+	case *huma.Schema:
+		sh.other = r.shape(more, memberType(t, ""), false, where, made)
+	}
+	if of.Items != nil {
+		var items reflect.Type
+		if t != nil && t.Kind() == reflect.Slice {
+			items = t.Elem()
+		}
+		sh.other = r.shape(of.Items, items, false, where, made)
+	}
+	return sh
 }
 
 // isRaw reports whether t holds JSON as it arrived.
@@ -250,23 +264,26 @@ func memberType(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// checkable panics on a schema with which huma could panic on bad input.
-func (r *registry) checkable(s *huma.Schema, where string, seen map[*huma.Schema]bool) {
-	for s != nil && s.Ref != "" {
-		s = r.SchemaFromRef(s.Ref)
+// checks are what huma needs to check a value.
+type checks struct {
+	path   huma.PathBuffer // stays empty: the caller knows the path
+	result huma.ValidateResult
+}
+
+var checksPool = sync.Pool{New: func() any { return new(checks) }}
+
+// complaint returns what is wrong with a value that holds no others: of several broken rules the
+// last one, which is the most specific. It is empty if all is right.
+func (r *registry) complaint(s *huma.Schema, v any) string {
+	c := checksPool.Get().(*checks)
+	defer checksPool.Put(c)
+	huma.Validate(r, s, &c.path, huma.ModeWriteToServer, v, &c.result)
+	n := len(c.result.Errors)
+	if n == 0 {
+		return ""
 	}
-	if s == nil || seen[s] {
-		return
-	}
-	seen[s] = true
-	if s.UniqueItems {
-		panic("edge: " + where + ": uniqueItems cannot be checked on values of strangers")
-	}
-	r.checkable(s.Items, where, seen)
-	for name, p := range s.Properties {
-		r.checkable(p, where+"."+name, seen)
-	}
-	if a, ok := s.AdditionalProperties.(*huma.Schema); ok {
-		r.checkable(a, where, seen)
-	}
+	message := c.result.Errors[n-1].(*huma.ErrorDetail).Message
+	clear(c.result.Errors) // they hold the value
+	c.result.Reset()
+	return cut(message, 256)
 }

@@ -182,11 +182,10 @@ func (b *broke) add(ip netip.Addr) {
 // Object returns the complaint about a body that is not one JSON object, parsed as strictly
 // as every other body; nil if it is one.
 func (r *Raw) Object() *problem.Error {
-	v, bad := strictJSON(r.Body)
-	if bad != nil {
+	if bad := new(registry).check(nil, r.Body); bad != nil {
 		return bad
 	}
-	if _, is := v.(map[string]any); !is {
+	if bytes.TrimLeft(r.Body, " \t\r\n")[0] != '{' {
 		return problem.Invalid("body", "must be a JSON object")
 	}
 	return nil
