@@ -61,7 +61,7 @@ const (
 // ApprovalAt is a position in a list of approvals. Risk and Expires count only in the orders of
 // their names.
 type ApprovalAt struct {
-	Risk    int           `json:"r,omitzero"`
+	Risk    int32         `json:"r,omitzero"`
 	Expires time.Time     `json:"e,omitzero"`
 	ID      id.ApprovalID `json:"id"`
 }
@@ -75,8 +75,8 @@ func (s ApprovalSort) List() string {
 }
 
 // riskOrder is the SQL function risk_order.
-func riskOrder(r lifecycle.Risk) int {
-	return len(lifecycle.Risks) - 1 - slices.Index(lifecycle.Risks, r)
+func riskOrder(r lifecycle.Risk) int32 {
+	return int32(len(lifecycle.Risks) - 1 - slices.Index(lifecycle.Risks, r))
 }
 
 // At returns the position of an approval in a list of that order.

@@ -33,13 +33,16 @@ func (p Page) Size() int {
 }
 
 // From decodes the position in the cursor into pos. It returns false on the first page. A
-// cursor of another list, or an invalid one, is VALIDATION (open-parts.md).
+// cursor of another list, or an invalid one, is VALIDATION (open-parts.md). A client can make a
+// cursor with any position that pos can hold, so pos holds only what a query accepts: a number
+// that is compared with a Postgres int is an int32. U+0000, which no text of Postgres holds, is
+// refused here.
 func (p Page) From(kind string, pos any) (bool, error) {
 	if p.Cursor == "" {
 		return false, nil
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(p.Cursor)
-	if err == nil {
+	if err == nil && !bytes.Contains(raw, []byte(`\u0000`)) {
 		var c cursor
 		if err = json.Unmarshal(raw, &c); err == nil && c.Kind == kind && len(c.Pos) > 0 && string(c.Pos) != "null" {
 			if err = json.Unmarshal(c.Pos, pos); err == nil {

@@ -131,12 +131,12 @@ func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgen
 }
 
 func (p *Platform) listVersions(ctx context.Context, c *edge.Caller, in *listVersions) (*api.List[api.AgentVersion], error) {
-	return list(ctx, p.Store.View(c.Tenant), in.Page, "agent-versions", func(v store.View, ctx context.Context, at, limit int) ([]api.AgentVersion, error) {
+	return list(ctx, p.Store.View(c.Tenant), in.Page, "agent-versions", func(v store.View, ctx context.Context, at int32, limit int) ([]api.AgentVersion, error) {
 		if _, err := v.Agent(ctx, in.ID); err != nil {
 			return nil, err
 		}
-		return v.Versions(ctx, in.ID, at, limit)
-	}, func(v api.AgentVersion) int { return v.Version })
+		return v.Versions(ctx, in.ID, int(at), limit)
+	}, func(v api.AgentVersion) int32 { return int32(v.Version) })
 }
 
 func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *createVersion) (*api.AgentVersionAnswer, error) {

@@ -159,12 +159,12 @@ func (p *Platform) listRuns(ctx context.Context, c *edge.Caller, in *listRuns) (
 }
 
 func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *readRun) (*api.RunAnswer, error) {
-	after := -1
+	after := int32(-1)
 	if _, err := (api.Page{Cursor: in.Cursor}).From(api.StepsCursor, &after); err != nil {
 		return nil, err
 	}
 	bound := store.Bound{Bytes: api.MaxListBytes}
-	run, steps, err := p.Store.View(c.Tenant).Bounded(&bound).RunAndSteps(ctx, in.ID, after, in.View == summary)
+	run, steps, err := p.Store.View(c.Tenant).Bounded(&bound).RunAndSteps(ctx, in.ID, int(after), in.View == summary)
 	if err != nil {
 		return nil, err
 	}

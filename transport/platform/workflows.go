@@ -101,9 +101,9 @@ func (p *Platform) getWorkflow(ctx context.Context, c *edge.Caller, in *readWork
 	if err != nil {
 		return nil, err
 	}
-	versions, err := whole(ctx, v, in.Page, "workflow-versions", 0, 0, func(v store.View, ctx context.Context, at, limit int) ([]api.WorkflowVersion, error) {
-		return v.WorkflowVersions(ctx, in.ID, at, limit)
-	}, func(v api.WorkflowVersion) int { return v.Version })
+	versions, err := whole(ctx, v, in.Page, "workflow-versions", 0, 0, func(v store.View, ctx context.Context, at int32, limit int) ([]api.WorkflowVersion, error) {
+		return v.WorkflowVersions(ctx, in.ID, int(at), limit)
+	}, func(v api.WorkflowVersion) int32 { return int32(v.Version) })
 	if err != nil {
 		return nil, err
 	}
