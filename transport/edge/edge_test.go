@@ -636,6 +636,25 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// A GET route answers without the body that a client sends with it, and before it has come.
+func TestAReadDoesNotWaitForABody(t *testing.T) {
+	w := newWorld(t)
+	for _, method := range []string{"GET", "HEAD"} {
+		for _, path := range []string{"/healthz", "/v1/openapi.json", "/v1/threads"} {
+			c, err := net.Dial("tcp", w.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := exchange(c, bufio.NewReader(c), method+" "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer member\r\nX-Tenant-Id: "+w.tenant.String()+
+				"\r\nContent-Length: 2097152\r\n\r\n"+strings.Repeat("x", 16<<10))
+			if err != nil || a.status != 200 || !a.close {
+				t.Errorf("%s %s: %v %d %s", method, path, err, a.status, a.body)
+			}
+			_ = c.Close()
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.Classify = func(err error) *problem.Error {

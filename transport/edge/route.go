@@ -340,9 +340,12 @@ func HandleRaw(t *Table, r Route, h func(ctx context.Context, c *Caller, in *Raw
 	e := &endpoint{Route: r, kind: kindRaw}
 	e.answers(t, r.Answer)
 	e.serve = func(s *Server, rq *request) error {
-		body, err := rq.readBody()
-		if err != nil {
-			return err
+		var body []byte
+		if rq.sends() {
+			var err error
+			if body, err = rq.readBody(); err != nil {
+				return err
+			}
 		}
 		in := &Raw{Method: rq.method, Path: string(rq.path), Query: string(rq.query), Body: append([]byte(nil), body...), rq: rq}
 		out, err := h(rq.ctx, rq.caller, in)

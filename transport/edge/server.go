@@ -640,7 +640,7 @@ func (rq *request) bind(base unsafe.Pointer) error {
 	if bad := p.params(rq, base); bad != nil {
 		return bad
 	}
-	if rq.method == "GET" || rq.method == "HEAD" {
+	if !rq.sends() {
 		return nil
 	}
 	if rq.length() != 0 && !jsonType(rq.head.contentType) {
@@ -661,6 +661,9 @@ func (rq *request) bind(base unsafe.Pointer) error {
 	}
 	return nil
 }
+
+// sends reports whether the method gives a body a meaning. Another body is not read.
+func (rq *request) sends() bool { return rq.method != "GET" && rq.method != "HEAD" }
 
 // jsonType accepts application/json, with no charset other than UTF-8.
 func jsonType(t []byte) bool {
