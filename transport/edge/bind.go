@@ -221,7 +221,7 @@ func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 		f := &p.header[i]
 		text, given := rq.head.value(f.lower)
 		switch {
-		case given:
+		case given && (f.required || clean(text)): // open-parts.md: an unusable Last-Event-ID counts as none
 			wrong = p.fill(f, base, text, wrong)
 		case f.required:
 			wrong = append(wrong, problem.Field{Path: f.name, Message: "is required"})

@@ -6,17 +6,17 @@
 // where a field comes from and what it may hold; they are compiled when the row is added.
 //
 // The order of every request is: strict HTTP, route, authentication, role, bucket, body,
-// idempotency, handler. Buckets are charged as security.md, Edge, says: a key in the cache
-// skips the IP bucket; a cache miss takes an IP token and gives it back if the key is valid;
-// the tenant's bucket is charged only after authentication. A public route is charged to the
-// IP bucket, a stream once when it starts, a health route never. On a signed route
-// (HandleSigned) the raw body is the credential: it is read first, and the call is charged
-// like a call with a key. If the target of the call is not cached, or the address has just
-// run out of tokens, the address pays before anything is read.
+// idempotency, handler. An accepted call is charged to its tenant, a session's call to its
+// user, a refused call to the client's address, a public route to another bucket of the
+// address, a stream once when it starts, a health route never. So other clients behind an
+// address cannot lock out a valid key. On a signed route (HandleSigned) the raw body is the
+// credential: it is read first, and the call is charged like a call with a key. If the target
+// of the call is not cached, or the address has just run out of tokens, the address pays
+// before anything is read; an accepted call gets that token back.
 //
 // A body is parsed and compared with the schema of its route in one pass that keeps neither
 // the value nor more than a few complaints: a body costs a small multiple of its size,
-// whatever it holds.
+// whatever it holds. A GET does not read its body.
 //
 // A node without its lease serves only its health routes. A draining node serves everything
 // and closes each connection after its response.

@@ -133,6 +133,18 @@ func TestStreamHead(t *testing.T) {
 	})
 }
 
+// open-parts.md, Threads, runs: an unusable Last-Event-ID counts as none.
+func TestALastEventIDThatIsNoText(t *testing.T) {
+	w := newWorld(t)
+	for _, last := range []string{"\xff", "1.\xe9", "\xed\xa0\x80"} {
+		c := w.open(t, runPath(w), "Last-Event-ID: "+last)
+		if c.head.StatusCode != 200 {
+			t.Errorf("%q: %d", last, c.head.StatusCode)
+		}
+		_ = c.Close()
+	}
+}
+
 func TestStreamRefusals(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.MaxStreams = 1 })
 	if a := w.call("GET", runPath(w), "", "Accept: application/json"); a.status != 400 || a.problem(t).Code != "VALIDATION" {
