@@ -72,6 +72,7 @@ type Credentials struct {
 	Origin   string
 	Referer  string
 	IP       netip.Addr
+	Again    bool // the request was authenticated and charged before: take nothing from a bucket
 }
 
 // Authenticator authenticates requests.

@@ -18,6 +18,9 @@
 // the value nor more than a few complaints: a body costs a small multiple of its size,
 // whatever it holds. A GET does not read its body.
 //
+// A client decides how long its body takes, so at the end of a body that was not there with its
+// head the caller is authenticated again, and has the role that it has then. That charges nothing.
+//
 // A node without its lease serves only its health routes. A draining node serves everything
 // and closes each connection after its response.
 //

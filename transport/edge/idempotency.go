@@ -199,6 +199,9 @@ func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]
 		case <-patience:
 			return inProgress()
 		}
+		if err := rq.authenticateAgain(); err != nil {
+			return err
+		}
 		if f.kept != nil {
 			return repeat(f.kept)
 		}

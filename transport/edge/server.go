@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/quota"
 	"agentsvc/schemas/span"
@@ -121,7 +122,7 @@ func NewServer(cfg Config) (*Server, error) {
 		WriteTimeout:                 s.cfg.WriteTimeout,
 		ReadBufferSize:               16 << 10,
 		Concurrency:                  s.cfg.MaxConns + maxParting, // the listener refuses earlier, with a problem
-		MaxRequestBodySize:           8 << 10,                     // how much is read ahead; readBody enforces the limits
+		MaxRequestBodySize:           readAhead,                   // readBody enforces the limits
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
@@ -133,6 +134,10 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	return s, nil
 }
+
+// readAhead is the size up to which a body of a declared length is read before its request is
+// served.
+const readAhead = 8 << 10
 
 // quiet receives fasthttp's log lines, which are complaints about clients.
 type quiet struct{ log zerolog.Logger }
@@ -264,6 +269,7 @@ type request struct {
 	path   []byte
 	query  []byte
 	caller *Caller
+	creds  Credentials // that the caller was authenticated with
 	ctx    context.Context
 	id     string
 	again  func() error // called before a kept response is replayed; may be nil
@@ -519,19 +525,19 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 		}
 		return s.chargePublic(rq.ctx, ip)
 	}
-	creds := rq.credentials(ip)
-	who, err := s.authenticate(rq, creds)
+	rq.creds = rq.credentials(ip)
+	who, err := s.authenticate(rq, rq.creds)
 	if err != nil {
 		return err
 	}
 	rq.caller.Identity = who
-	if e.Role != "" && !who.Role.Satisfies(e.Role) {
+	if bad := e.mayCall(who.Role); bad != nil {
 		if e.Bucket != BucketNone {
 			// The key is valid, so the call is charged to its tenant; the missing role is the
 			// error to report.
 			_ = s.chargeIdentity(rq.ctx, who)
 		}
-		return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
+		return bad
 	}
 	if e.Charge != nil {
 		if err := e.Charge(rq.ctx, rq.caller); err != nil {
@@ -542,6 +548,42 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 		return nil
 	}
 	return s.chargeIdentity(rq.ctx, who)
+}
+
+// mayCall returns the error for a role that does not suffice.
+func (e *endpoint) mayCall(has lifecycle.Role) error {
+	if e.Role == "" || has.Satisfies(e.Role) {
+		return nil
+	}
+	return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
+}
+
+// authenticateAgain identifies the caller anew after a wait whose length others decide: the
+// client, who sends the body, or another request with the same idempotency key. Credentials
+// that were revoked meanwhile end there, and a changed role counts. Nothing is charged, and
+// credentials that still hold are cached.
+func (rq *request) authenticateAgain() error {
+	if rq.ep.public() {
+		return nil
+	}
+	rq.creds.Again = true
+	who, err := rq.srv.identify(rq, rq.creds)
+	if err != nil {
+		return err
+	}
+	if who.Tenant != rq.caller.Tenant || who.Principal != rq.caller.Principal {
+		return problem.New(problem.CodeUnauthorized, "The credentials stand for another caller than at the beginning of the request.")
+	}
+	rq.caller.Identity = who
+	return rq.ep.mayCall(who.Role)
+}
+
+// arrived is called at the end of a body that was read from the stream.
+func (rq *request) arrived() error {
+	if n := rq.length(); n >= 0 && n <= readAhead {
+		return nil // the body was there before the caller was authenticated
+	}
+	return rq.authenticateAgain()
 }
 
 // authenticate identifies the caller. Only a refused call is charged to its address: other
@@ -698,7 +740,8 @@ func (rq *request) tooLarge(limit int64) *problem.Error {
 	return problem.New(problem.CodePayloadTooLarge, "The limit is "+strconv.FormatInt(limit, 10)+" bytes.")
 }
 
-// readBody reads the whole body. The bytes are valid as long as the request.
+// readBody reads the whole body, and authenticates the caller again if the body was still
+// being sent. The bytes are valid as long as the request.
 func (rq *request) readBody() ([]byte, error) {
 	limit := rq.ep.MaxBody
 	n := rq.length()
@@ -736,14 +779,14 @@ func (rq *request) readBody() ([]byte, error) {
 		return nil, badRequest("The body ends early.")
 	}
 	rq.drained = true
-	return buf, nil
+	return buf, rq.arrived()
 }
 
 // settle keeps the rest of a body from being read as the next request, which fasthttp does
 // not do. A short rest is read and dropped; otherwise the connection is closed.
 func (rq *request) settle() {
 	n := rq.length()
-	if rq.drained || n == 0 || !rq.began && n > 0 && n <= 8<<10 {
+	if rq.drained || n == 0 || !rq.began && n > 0 && n <= readAhead {
 		return // a small body was read ahead completely
 	}
 	fc := rq.fc

@@ -25,7 +25,7 @@ type Upload struct {
 	sum   hash.Hash
 	count int
 	open  *File
-	bad   *problem.Error
+	bad   error
 	done  bool
 }
 
@@ -58,7 +58,8 @@ func newUpload(rq *request) (*Upload, error) {
 	return up, nil
 }
 
-// Next returns the next file, io.EOF after the last one.
+// Next returns the next file, io.EOF after the last one. The caller was then authenticated
+// again.
 func (u *Upload) Next() (*File, error) {
 	if u.bad != nil {
 		return nil, u.bad
@@ -77,6 +78,9 @@ func (u *Upload) Next() (*File, error) {
 	if errors.Is(err, io.EOF) {
 		if u.count == 0 {
 			return nil, u.fail(problem.Invalid("file", "is required"))
+		}
+		if err := u.rq.arrived(); err != nil {
+			return nil, u.fail(err)
 		}
 		u.done = true
 		if u.rq.caller.Idem != nil {
@@ -135,9 +139,9 @@ func (f *File) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (u *Upload) fail(p *problem.Error) *problem.Error {
+func (u *Upload) fail(err error) error {
 	if u.bad == nil {
-		u.bad = p
+		u.bad = err
 	}
 	return u.bad
 }

@@ -25,8 +25,10 @@ type byKey struct {
 // Authenticate implements edge.Authenticator. It checks the address's bucket, the key and the
 // origin, in this order.
 func (a byKey) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
-	if err := a.Limits.IP(ctx, a.scope, c.IP); err != nil {
-		return edge.Identity{}, err
+	if !c.Again {
+		if err := a.Limits.IP(ctx, a.scope, c.IP); err != nil {
+			return edge.Identity{}, err
+		}
 	}
 	key, err := a.presented(ctx, c.EmbedKey)
 	if err != nil {

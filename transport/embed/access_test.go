@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -360,6 +361,34 @@ func TestAVisitorIsRefusedDuringACall(t *testing.T) {
 			w.refused(name+": "+r.name, r.call(w, s, g.Token), c.status, c.code)
 		}
 	}
+}
+
+// A token that expires while the body of a call arrives is refused, and the call says nothing.
+func TestATokenThatExpiresWhileABodyArrives(t *testing.T) {
+	m := &meanwhile{happens: func() {}}
+	w := worldWith(t, func(c *embed.Config) { m.Limits, c.Limits = c.Limits, m })
+	g := w.visit(w.newKey(w.a, w.a.agent, ""), "")
+	in := make(chan struct{})
+	m.happens = func() { close(in) }
+	r, send := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+w.addr+"/v1/embed/messages", r)
+	w.must(err)
+	for name, value := range map[string]string{"Authorization": "Bearer " + g.Token, "Origin": page, "Content-Type": "application/json"} {
+		req.Header.Set(name, value)
+	}
+	go func() {
+		<-in
+		w.clock.advance(time.Until(g.ExpiresAt) + time.Second)
+		_, _ = io.WriteString(send, message("hi", ""))
+		_ = send.Close()
+	}()
+	resp, err := http.DefaultClient.Do(req)
+	w.must(err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	w.must(err)
+	w.refused("an expired token", answer{resp.StatusCode, resp.Header, string(b)}, 401, "EMBED_UNAUTHORIZED")
+	w.is("0", "SELECT count(*)::text FROM messages")
 }
 
 // A key that starts to require an identity ends the sessions of anonymous visitors only.

@@ -67,6 +67,11 @@ func TestTheBucketsOfAnAddress(t *testing.T) {
 	if got := mint("2001:db8:1:3::1"); got.status != 200 {
 		t.Errorf("another network: %d %s", got.status, got.body)
 	}
+	// A body that arrives after its head costs no second token.
+	late := stranger()
+	w.bounded("large bodies", 30, 30, "embed_ip_session", func() answer {
+		return w.send("POST", "/v1/embed/session", "{}"+strings.Repeat(" ", 16<<10), of(k, "X-Forwarded-For", late)...)
+	})
 	// All embed calls are charged to the embed buckets only, and nothing else is.
 	g := w.visit(k, "")
 	if got := g.send("GET", "/v1/embed/threads", "", "X-Forwarded-For", one); got.status != 200 {
