@@ -158,8 +158,11 @@ func (a *Auth) read(at keyAt, find Keys) func(context.Context) (*liveKey, bool, 
 		live := &liveKey{hash: decoyHash, principal: "apikey:" + at.key.String()}
 		live.at = a.cfg.Now().Add(renewAfter)
 		h, ok, err := find(ctx, at.tenant, at.key)
-		if ok {
+		switch {
+		case ok:
 			live.hash = h
+		case err == nil: // its next look-up is a stranger's
+			a.seen.hashes.Drop(at)
 		}
 		return live, ok, err
 	}

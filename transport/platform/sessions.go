@@ -203,15 +203,17 @@ func (s *Sessions) find(ctx context.Context, k *store.Token) (*store.Session, er
 
 func (s *Sessions) read(ctx context.Context, k *store.Token) (*liveSession, bool, error) {
 	session := id.SessionID{UUID: k.ID}
+	ref := store.SessionRef{Tenant: k.Tenant, ID: session}
 	row, err := s.find(ctx, k)
-	if err != nil || row == nil || !k.Fits(row.SecretHash) {
+	if err != nil {
 		return nil, false, err
 	}
 	now := s.cfg.Now()
-	if !now.Before(row.Until()) {
+	if row == nil || !k.Fits(row.SecretHash) || !now.Before(row.Until()) {
+		s.seen.forget(ref, k.Hash())
 		return nil, false, nil
 	}
-	s.seen.hashes.Keep(store.SessionRef{Tenant: k.Tenant, ID: session}, k.Hash())
+	s.seen.hashes.Keep(ref, k.Hash())
 	if now.Sub(row.UsedAt) >= touchEvery {
 		// A failed write of the last use does not refuse the call; the next use writes it.
 		if s.cfg.Store.UseSession(ctx, k.Tenant, session, now) == nil {
@@ -227,6 +229,7 @@ func (s *Sessions) read(ctx context.Context, k *store.Token) (*liveSession, bool
 // Forget drops a cached session. After it returns, a request with that session is looked up
 // again, even if a look-up was already in progress.
 func (s *Sessions) Forget(t id.TenantID, session id.SessionID) {
+	s.seen.hashes.Drop(store.SessionRef{Tenant: t, ID: session})
 	s.live.Drop(sessionAt{t, session, s.epoch(t).Load()})
 }
 

@@ -129,3 +129,11 @@ func (s seen[K]) knows(k K, hash [32]byte) bool {
 	h, ok := s.hashes.Get(k)
 	return ok && subtle.ConstantTimeCompare(h[:], hash[:]) == 1
 }
+
+// forget makes a secret that is no longer accepted a stranger's. Another secret under the same
+// name stays.
+func (s seen[K]) forget(k K, hash [32]byte) {
+	if s.knows(k, hash) {
+		s.hashes.Drop(k)
+	}
+}

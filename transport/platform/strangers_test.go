@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 )
@@ -225,5 +226,64 @@ func TestTheFirstLookUpOfASessionIsShared(t *testing.T) {
 		if _, ok, err := keys(t.Context(), c.p.tenant, c.p.key); ok != c.ok || err != nil {
 			t.Errorf("%s: %v %v", name, ok, err)
 		}
+	}
+}
+
+// A session or key that has ended is looked up like one that was never accepted: at most one of
+// its look-ups takes a read place of its tenant.
+func TestAnEndedSessionIsAStranger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	shared := 0
+	s := NewSessions(SessionsConfig{Store: w.Store, PublicURL: console, Now: w.clock.now, Strangers: func(ctx context.Context, t id.TenantID, session id.SessionID) (*store.Session, error) {
+		shared++
+		return w.Store.View(t).Session(ctx, session)
+	}})
+	for name, c := range map[string]struct {
+		direct int
+		forget func(h human, session id.SessionID)
+	}{
+		"logged out":              {0, func(h human, session id.SessionID) { s.Forget(h.tenant, session) }},
+		"a new password":          {1, func(h human, _ id.SessionID) { s.ForgetUser(h.tenant, h.id) }},
+		"a node that was cut off": {1, func(human, id.SessionID) { s.ForgetAll() }},
+	} {
+		kim := w.newHuman(w.a, fmt.Sprintf("kim%d@example.com", len(name)), lifecycle.RoleMember)
+		cookie := w.enter(kim)
+		token, _ := store.ParseToken(cookie)
+		creds := edge.Credentials{Cookie: cookie, Method: "GET"}
+		if _, err := s.Authenticate(t.Context(), creds); err != nil {
+			t.Fatal(err)
+		}
+		w.exec("DELETE FROM sessions WHERE id = $1", token.ID)
+		c.forget(kim, id.SessionID{UUID: token.ID})
+		shared = 0
+		for range 1000 {
+			if _, err := s.Authenticate(t.Context(), creds); !isProblem(err, problem.CodeUnauthorized) {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if shared != 1000-c.direct {
+			t.Errorf("%s: %d of 1000 look-ups were shared", name, shared)
+		}
+	}
+
+	k := newKeyring()
+	strange := 0
+	a := NewAuth(AuthConfig{Keys: k.find, Strangers: func(ctx context.Context, t id.TenantID, key id.KeyID) (apikey.Hash, bool, error) {
+		strange++
+		return k.find(ctx, t, key)
+	}})
+	if _, err := a.Authenticate(t.Context(), k.creds()); err != nil {
+		t.Fatal(err)
+	}
+	a.ForgetAll() // the node was cut off while the key was revoked
+	k.live, strange = false, 0
+	for range 1000 {
+		if _, err := a.Authenticate(t.Context(), k.creds()); !isProblem(err, problem.CodeUnauthorized) {
+			t.Fatal(err)
+		}
+	}
+	if strange != 999 {
+		t.Errorf("%d of 1000 look-ups of a revoked key were shared", strange)
 	}
 }
