@@ -83,7 +83,7 @@ func (s *service) makeEdge(context.Context) error {
 		Denied: s.noted.Denied,
 	})
 	p := platform.New(platform.Config{
-		Store: s.tables, Auth: auth, Actors: admitted{s.node, s.writer, s.member}, Streams: open, Feed: feeds{s.board, open.limits}, Files: s.blobs, URLs: urls{s.guard, c.Production},
+		Log: s.log, Store: s.tables, Auth: auth, Actors: admitted{s.node, s.writer, s.member}, Streams: open, Feed: feeds{s.board, open.limits}, Files: s.blobs, URLs: urls{s.guard, c.Production},
 		Tools: s.tools, SkillRuns: s.tools, Recorder: recorders{s.node, s.living}, Logins: logins{s.users, bucket.Logins{Node: s.node}}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
 		Revoker: s.revoker, Live: s.trusted, Versions: s.versions, Provides: s.models.Registry.Configured,
 		WebhookURLs: urls{s.guard, true}, Deliveries: s.sent, Outbox: s.out, WebhookBackoff: c.WebhookBackoff, Hooks: called, Fired: s.fired.Fired,

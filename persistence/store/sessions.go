@@ -253,9 +253,10 @@ func (t *Tx) UseLink(ctx context.Context, k Token, now time.Time) (session Token
 	return t.CreateSession(ctx, l.User, nil, "link", now)
 }
 
-// LoginFailed records a failed login as the user.
-func (s *Store) LoginFailed(ctx context.Context, t id.TenantID, u id.UserID, ip string) error {
-	return s.Change(ctx, By{Tenant: t, Actor: "system", IP: ip}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+// LoginFailed records a failed login of the user u of by.Tenant.
+func (s *Store) LoginFailed(ctx context.Context, by By, u id.UserID) error {
+	by.Actor = "system"
+	return s.Change(ctx, by, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		return nil, tx.Audit(ctx, "auth.login_failed", "user", u.UUID, nil)
 	})
 }

@@ -16,6 +16,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/binary"
@@ -98,6 +99,8 @@ type By struct {
 	IP     string
 	Idem   *Idem // nil without an Idempotency-Key
 	Long   bool  // the change ends within LongTimeout
+	// Patience is how long the change waits for a place of the tenant; 0: Timeout.
+	Patience time.Duration
 }
 
 // Idem is the key under which the response of a change is kept.
@@ -281,9 +284,9 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 	return err
 }
 
-// enter waits for the places of a change, within Timeout.
+// enter waits for the places of a change.
 func (s *Store) enter(ctx context.Context, by By) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(by.Patience, Timeout))
 	defer cancel()
 	none := fmt.Errorf("%w: too many changes of the tenant are under way", ErrUnavailable)
 	if by.Long {

@@ -9,6 +9,7 @@ import (
 	"html"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,9 +50,9 @@ func clientKey(ip netip.Addr) string {
 	return ip.String()
 }
 
-// allowLogin takes a token from the client's bucket and one from the e-mail's.
-func (p *Platform) allowLogin(ctx context.Context, c *edge.Caller, email string) error {
-	for _, key := range []string{"address " + clientKey(c.IP), "email " + strings.ToLower(email)} {
+// allowLogin takes a token from the client's bucket and one from the bucket called of.
+func (p *Platform) allowLogin(ctx context.Context, c *edge.Caller, of string) error {
+	for _, key := range []string{"address " + clientKey(c.IP), of} {
 		retry, ok, err := p.Logins.Allow(ctx, key)
 		if err != nil {
 			return err
@@ -79,7 +80,7 @@ func (s *Sessions) refuse(ctx context.Context, began time.Time) error {
 
 func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*api.LoggedIn, error) {
 	began := time.Now()
-	if err := p.allowLogin(ctx, c, in.Body.Email); err != nil {
+	if err := p.allowLogin(ctx, c, "email "+strings.ToLower(in.Body.Email)); err != nil {
 		return nil, err
 	}
 	found, err := p.Logins.Find(ctx, in.Body.Email)
@@ -92,9 +93,9 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 			users = append(users, u)
 		}
 	}
-	least, ip := minFits, ""
+	least := minFits
 	if in.Body.TenantID != nil {
-		least, ip = 1, by(c).IP
+		least = 1
 	}
 	users = users[:min(len(users), maxFits)]
 	var fit, failed []store.LoginUser
@@ -113,14 +114,8 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 	}); err != nil {
 		return nil, err
 	}
-	// Record the failure in every tenant whose user has this e-mail, even if the login
-	// succeeded for another: a tenant that creates a user with another person's e-mail cannot
-	// test that person's password unnoticed. Only a tenant that the client named learns the
-	// address; the others have not proved that the e-mail is theirs.
-	for _, u := range failed {
-		if err := p.Store.LoginFailed(ctx, u.Tenant, u.ID, ip); err != nil {
-			return nil, err
-		}
+	if err := p.recordFailed(ctx, c, failed, in.Body.TenantID != nil); err != nil {
+		return nil, err
 	}
 	switch len(fit) {
 	case 0:
@@ -129,6 +124,44 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 		return p.begin(ctx, c, fit[0], began)
 	}
 	return nil, problem.New(problem.CodeTenantRequired, "E-mail and password fit users of several tenants: name one in tenant_id.")
+}
+
+// A login waits foreignWait for a place of a tenant that it did not name, for foreignAtOnce such
+// tenants at a time, and foreignTotal for all of them.
+const (
+	foreignWait   = 250 * time.Millisecond
+	foreignAtOnce = 4
+	foreignTotal  = 2 * time.Second
+)
+
+// recordFailed records the failure in every tenant whose user has this e-mail, even if the login
+// succeeded for another: a tenant that creates a user with another person's e-mail cannot test
+// that person's password unnoticed. Only a tenant that the client named learns the address; the
+// others have not proved that the e-mail is theirs. For the same reason they cannot hold up or
+// refuse the login, however busy they are: what they do not take in time goes to the node's log.
+func (p *Platform) recordFailed(ctx context.Context, c *edge.Caller, failed []store.LoginUser, named bool) error {
+	if named { // one tenant, in which an e-mail is unique
+		for _, u := range failed {
+			if err := p.Store.LoginFailed(ctx, store.By{Tenant: u.Tenant, IP: by(c).IP}, u.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, foreignTotal)
+	defer cancel()
+	for some := range slices.Chunk(failed, foreignAtOnce) {
+		var written sync.WaitGroup
+		for _, u := range some {
+			written.Go(func() {
+				if err := p.Store.LoginFailed(ctx, store.By{Tenant: u.Tenant, Patience: foreignWait}, u.ID); err != nil {
+					p.Log.Warn().Err(err).Stringer("tenant", u.Tenant).Stringer("user", u.ID).Msg("a failed login is not in the audit log")
+				}
+			})
+		}
+		written.Wait()
+	}
+	return nil
 }
 
 // begin starts the session of a user whose password matched.
@@ -176,15 +209,11 @@ func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passw
 	if _, err := sessionOf(c); err != nil {
 		return nil, err
 	}
-	v := p.Store.View(c.Tenant)
-	user, err := v.User(ctx, c.User)
-	if err != nil {
+	// The e-mail's bucket is not asked: strangers empty it with wrong logins.
+	if err := p.allowLogin(ctx, c, "user "+c.User.String()); err != nil {
 		return nil, err
 	}
-	if err := p.allowLogin(ctx, c, user.Email); err != nil {
-		return nil, err
-	}
-	old, err := v.PasswordHash(ctx, c.User)
+	old, err := p.Store.View(c.Tenant).PasswordHash(ctx, c.User)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +227,7 @@ func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passw
 	}
 	wrong := problem.Invalid("current", "is not the password")
 	if !fits {
-		if err := p.Store.LoginFailed(ctx, c.Tenant, c.User, by(c).IP); err != nil {
+		if err := p.Store.LoginFailed(ctx, store.By{Tenant: c.Tenant, IP: by(c).IP}, c.User); err != nil {
 			return nil, err
 		}
 		return nil, wrong

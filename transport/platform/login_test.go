@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
@@ -148,6 +149,56 @@ func TestALoginAcrossTenants(t *testing.T) {
 	}
 }
 
+// A tenant that is overloaded, or wants to be, does not keep the people of other tenants from
+// logging in by a user with their e-mail; what it does not take in time goes to the node's log.
+func TestABusyTenantHoldsUpNoOtherLogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pool = w.db.Pool(t, pg.Options{Role: pg.API, MaxConns: 16})
+	w.serve(func(r Replays) edge.Replays { return r })
+	w.newHuman(w.a, "victim@example.com", lifecycle.RoleOwner)
+	w.newHuman(w.b, "victim@example.com", lifecycle.RoleMember)
+	quiet := w.newParty()
+	w.newHuman(quiet, "victim@example.com", lifecycle.RoleMember)
+	w.exec("UPDATE users SET password_hash = $1 WHERE email = 'victim@example.com' AND tenant_id <> $2", password.Hash("another password"), w.a.tenant)
+	free := make(chan struct{})
+	var busy, begun sync.WaitGroup
+	for range 6 { // the places of a tenant's changes
+		begun.Add(1)
+		busy.Go(func() {
+			if err := w.Store.Change(t.Context(), store.By{Tenant: w.b.tenant, Actor: "system"}, func(context.Context, *store.Tx) ([]byte, error) {
+				begun.Done()
+				<-free
+				return nil, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	begun.Wait()
+	for secret, status := range map[string]int{goodPassword: 200, "wrong": 401} {
+		if got, _ := w.login(fmt.Sprintf(`{"email": "victim@example.com", "password": %q}`, secret)); got.status != status {
+			t.Errorf("with %s: %d %s", secret, got.status, got.body)
+		}
+	}
+	close(free)
+	busy.Wait()
+	for name, c := range map[string]struct {
+		p      party
+		failed int
+	}{"the victim's": {w.a, 1}, "the busy one": {w.b, 0}, "another": {quiet, 2}} {
+		if n := w.audited(c.p.tenant)["auth.login_failed"]; n != c.failed {
+			t.Errorf("%s: %d failures in the audit log", name, n)
+		}
+	}
+	if n := strings.Count(w.logs.String(), w.b.tenant.String()); n != 2 {
+		t.Errorf("the log names the busy tenant %d times", n)
+	}
+	if got, _ := w.login(fmt.Sprintf(`{"email": "victim@example.com", "password": "wrong", "tenant_id": %q}`, w.b.tenant)); got.status != 401 || w.audited(w.b.tenant)["auth.login_failed"] != 1 {
+		t.Errorf("with its places free: %d %s", got.status, got.body)
+	}
+}
+
 // A login without a tenant compares the password with those of all users of its e-mail, the
 // newest included.
 func TestALoginComparesEveryUserOfItsEmail(t *testing.T) {
@@ -244,14 +295,19 @@ func TestLoginBuckets(t *testing.T) {
 	w.logins.mu.Unlock()
 	cookie := w.enter(kim)
 	w.logins.mu.Lock()
-	w.logins.size, w.logins.taken = 1, nil
+	w.logins.size, w.logins.taken = 1, map[string]int{"email kim@example.com": 1} // strangers have emptied it
 	w.logins.mu.Unlock()
 	guess := `{"current": "wrong", "new": "twelve chars"}`
 	if got := w.person(cookie, "POST", "/v1/auth/password", guess); got.status != 400 {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	if got := w.person(cookie, "POST", "/v1/auth/password", guess); got.status != 429 {
-		t.Errorf("guessing the password of a session: %d", got.status)
+	for _, bucket := range []string{"user " + kim.id.String(), "address 127.0.0.1"} {
+		w.logins.mu.Lock()
+		w.logins.taken = map[string]int{bucket: 1}
+		w.logins.mu.Unlock()
+		if got := w.person(cookie, "POST", "/v1/auth/password", guess); got.status != 429 {
+			t.Errorf("guessing the password of a session, %s: %d", bucket, got.status)
+		}
 	}
 	for _, c := range [][2]string{{"192.0.2.7", "192.0.2.7"}, {"::ffff:192.0.2.7", "192.0.2.7"}, {"2001:db8:1:2:3::4", "2001:db8:1:2::"}, {"fe80::1%eth0", "fe80::"}} {
 		if got := clientKey(netip.MustParseAddr(c[0])); got != c[1] {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/outbox"
@@ -93,7 +95,7 @@ type Tools interface {
 type Logins interface {
 	// Find returns the users of all tenants with this e-mail that can log in with a password.
 	Find(ctx context.Context, email string) ([]store.LoginUser, error)
-	// Allow takes a token from the login bucket of key: an address or an e-mail. When none is
+	// Allow takes a token from the login bucket of key: an address, an e-mail or a user. When none is
 	// left it returns the time until the next one.
 	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
 }
@@ -170,6 +172,7 @@ type Config struct {
 	// Wake makes the actor of a document or a source look at its row, without waiting; nil means
 	// that only the search for open work does.
 	Wake func(kind string, t id.TenantID, actor id.UUID)
+	Log  zerolog.Logger
 }
 
 // Platform implements the /v1 routes.

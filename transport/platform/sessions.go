@@ -388,7 +388,7 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 		Description: "Ends the session and deletes its cookie. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, _ *nothing) msg.Revoked { return sessionsOf(c) })}, p.logout)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change your own password", Headers: deletes,
-		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited like logging in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
+		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited by address, together with logins, and by user: 20 attempts, one more every 10 seconds.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Again:   again(p, func(c *edge.Caller, _ *passwordInput) msg.Revoked { return sessionsOf(c) }),
 		Example: map[string]any{"current": "correct horse battery", "new": "battery horse correct"}}, p.changePassword)
 	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/" + signedInPath, ID: "showSignedIn", Summary: "Show the signed-in user and waiting approvals", Tag: tag,

@@ -318,7 +318,8 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	sessions := NewSessions(SessionsConfig{Store: s, PublicURL: console, Now: w.clock.now, Ended: w.ended.note})
 	sessions.refusal = 0
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
-	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Feed: w.feeds, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools,
+	log := zerolog.New(io.MultiWriter(zerolog.NewTestWriter(t), &w.logs)).Level(zerolog.WarnLevel)
+	w.Platform = New(Config{Log: log, Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Feed: w.feeds, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools,
 		WebhookURLs: guard{}, Deliveries: w.sent, Searcher: w.finder, Wake: w.wakes.note, SourceURLs: sourceGuard,
 		Embedding: func(name string) bool { return name == "deployed" }})
 	w.actors.versions = w.Versions
@@ -326,7 +327,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	w.Register(w.table)
 	edge.HandleOpenAPI(w.table, "/v1/openapi.json", edge.Info{Title: "Test", Version: "1", Tags: Tags})
 	srv, err := edge.NewServer(edge.Config{Table: w.table, Auth: auth, Limits: noLimits{}, Replays: replays(Replays{s}), Classify: Classify,
-		Log: zerolog.New(io.MultiWriter(zerolog.NewTestWriter(t), &w.logs)).Level(zerolog.WarnLevel), Streams: sse.Config{Heartbeat: time.Hour}, DrainWindow: 50 * time.Millisecond})
+		Log: log, Streams: sse.Config{Heartbeat: time.Hour}, DrainWindow: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
