@@ -130,10 +130,10 @@ func (s *Server) single(rq *request, fingerprint func() ([sha256.Size]byte, erro
 // plain runs do for a request without an idempotency key.
 func (s *Server) plain(rq *request, do call) error {
 	status, body, err := do()
-	if err == nil {
-		rq.json(status, body)
+	if err != nil {
+		return err
 	}
-	return err
+	return rq.json(status, body)
 }
 
 // checkKey validates the value of a header field that serves as an idempotency key.
@@ -182,8 +182,7 @@ func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]
 			}
 		}
 		rq.fc.Response.Header.Set("Idempotency-Replayed", "true")
-		rq.json(kept.Status, kept.Body)
-		return nil
+		return rq.json(kept.Status, kept.Body)
 	}
 
 	var patience <-chan time.Time
@@ -242,8 +241,7 @@ func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]
 				f.kept = &Stored{Fingerprint: print, Status: status, Body: body}
 			}
 		}
-		rq.json(status, body)
-		return nil
+		return rq.json(status, body)
 	}
 	return inProgress()
 }

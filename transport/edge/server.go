@@ -89,6 +89,7 @@ type Server struct {
 	streams    *sse.Streams
 	metrics    *metrics
 	flights    flights
+	answers    answers
 	flightWait time.Duration
 	requests   sync.Pool
 
@@ -411,6 +412,9 @@ func (s *Server) serve(rq *request) error {
 	}
 	if err := s.admit(rq, ip); err != nil {
 		return err
+	}
+	if !rq.reads() && s.answers.over(rq.account()) {
+		return unread()
 	}
 	return rq.ep.serve(s, rq)
 }
@@ -818,14 +822,6 @@ func (rq *request) answer(status int, contentType string, body []byte) {
 	if body != nil {
 		resp.SetBodyRaw(body)
 	}
-}
-
-func (rq *request) json(status int, body []byte) {
-	if len(body) == 0 {
-		rq.answer(status, "", nil)
-		return
-	}
-	rq.answer(status, "application/json", body)
 }
 
 // Encode returns the JSON that the edge sends for v. A handler that keeps its response for a

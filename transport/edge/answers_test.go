@@ -1,0 +1,24 @@
+package edge
+
+import (
+	"testing"
+
+	"agentsvc/schemas/id"
+)
+
+// The accounts of a node share a limit, above which each may hold one answer.
+func TestAnswersOfANodeAreBounded(t *testing.T) {
+	var a answers
+	for range answersAll / answersEach {
+		if of := (account{tenant: id.TenantID{UUID: id.NewAnywhere()}}); !a.take(of, answersEach/2) || !a.take(of, answersEach/2) || a.take(of, 1) {
+			t.Fatal("an account may hold as much as it may, and no more")
+		}
+	}
+	of := account{tenant: id.TenantID{UUID: id.NewAnywhere()}}
+	if !a.take(of, answersEach) || a.take(of, 1) {
+		t.Error("with everything taken, an account may hold one answer")
+	}
+	if a.over(of) {
+		t.Error("reads alone keep an account from changes")
+	}
+}
