@@ -23,7 +23,6 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
-	"agentsvc/schemas/turn"
 	"agentsvc/transport/console"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
@@ -41,10 +40,6 @@ const drainWindow = 3 * time.Second
 // drainNotice is how long a node of several still serves after /readyz says that it
 // leaves, so that load balancers notice.
 const drainNotice = time.Second
-
-// judgingPlaces is how many definitions and manifests are checked at once: as many as
-// schemas/flow and schemas/check admit.
-const judgingPlaces = 2
 
 // descriptors returns this process's limit of file descriptors: three quarters are for the
 // connections of clients, the rest for its own calls. It returns 0 if the system does not tell.
@@ -91,7 +86,7 @@ func (s *service) makeEdge(context.Context) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
-		Embeds: widgets, Embedding: s.models.Registry.Embeds, Wake: s.wake, Searcher: searcher{s.index}, Judging: turn.New(judgingPlaces, 1),
+		Embeds: widgets, Embedding: s.models.Registry.Embeds, Wake: s.wake, Searcher: searcher{s.index}, Judging: s.judging,
 		SourceURLs: func(ctx context.Context, url string, plain bool) error {
 			return urls{s.guard, c.Production && !plain}.CheckURL(ctx, url)
 		},

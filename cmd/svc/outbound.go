@@ -32,7 +32,12 @@ type outbound struct {
 	browser    *browser.Browser // performs browser skills; starts Chromium with the first one
 	index      *knowledge.Index // makes the vectors of queries with models
 	noted      *store.Noted     // writes how exchanges with tool servers went, and denied origins
+	judging    *turn.Places     // for checks of definitions, manifests and tools that routes ask for
 }
+
+// judgingPlaces is how many definitions and manifests are checked at once: as many as
+// schemas/flow and schemas/check admit.
+const judgingPlaces = 2
 
 // Places of a node for answers of tool servers above 64 KiB, and those of one tenant. An answer of 8 MiB takes
 // about five times as much while it is read.
@@ -49,6 +54,7 @@ func (s *service) openOutbound(context.Context) error {
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
 	s.onStop(infallible(registry.Close))
 	s.models = &provider.Providers{Tables: s.tables, Vault: s.keys, Registry: registry}
+	s.judging = turn.New(judgingPlaces, 1)
 	s.index = knowledge.NewIndex(s.pools.api, s.models)
 	gateway := mcp.New(mcp.Config{Guard: s.guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: s.live,
 		Large: turn.New(largeAnswers, largeAnswersEach), Log: s.log})
@@ -65,7 +71,7 @@ func (s *service) openOutbound(context.Context) error {
 	s.noted = store.NewNoted(s.pools.system, s.member.Now, s.log)
 	s.noted.OnChange(s.board.Note)
 	s.tools = toolbox.New(toolbox.Config{Note: s.noted.Exchange, Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log,
-		Searcher: runSearcher{s.index}, Skills: s.skills})
+		Searcher: runSearcher{s.index}, Skills: s.skills, Judging: s.judging})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
 	s.parser, err = openParser()

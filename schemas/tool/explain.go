@@ -229,10 +229,12 @@ func (e *explanation) tokens() {
 		return
 	}
 	any := false
-	for _, t := range *e.options.Tools {
-		ok := MatchesToken(t, *e.spec)
+	n := e.spec.granted()
+	for i := range e.resolver.tokens {
+		t := &e.resolver.tokens[i]
+		ok := t.names(n)
 		any = any || ok
-		e.add(ExplainedStep{What: StepOption, Pattern: t, Matched: ok, Decided: ok && !e.over, Note: "of the message's tools"})
+		e.add(ExplainedStep{What: StepOption, Pattern: t.text, Matched: ok, Decided: ok && !e.over, Note: "of the message's tools"})
 	}
 	if !any {
 		e.refuse(ExplainedStep{What: StepOption, Note: "the message's tools leave it out"})

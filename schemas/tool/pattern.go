@@ -123,12 +123,37 @@ func MatchesGrant(pattern string, s Spec) bool {
 	return ok && p.fits(s.granted())
 }
 
-// MatchesToken reports whether a token of the per-turn `tools` matches the tool: a bare or
-// qualified name, or a pattern as in grants. A token that matches no tool of the tenant is
-// UNKNOWN_TOOL.
-func MatchesToken(token string, s Spec) bool {
-	t := parseToken(token)
-	return t.names(s.granted())
+// Tokens are the per-turn `tools`: bare or qualified names, and patterns as in grants. A token
+// that matches no tool of the tenant is UNKNOWN_TOOL.
+type Tokens []token
+
+// ParseTokens parses each token once, for any number of tools.
+func ParseTokens(tokens []string) Tokens {
+	out := make(Tokens, len(tokens))
+	for i, t := range tokens {
+		out[i] = parseToken(t)
+	}
+	return out
+}
+
+// Match reports whether one of the tokens matches the tool.
+func (t Tokens) Match(s *Spec) bool { return t.match(s.granted()) }
+
+func (t Tokens) match(n names) bool {
+	for i := range t {
+		if t[i].names(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// Mark sets the entry of each token that matches the tool. It skips entries that are set.
+func (t Tokens) Mark(s *Spec, known []bool) {
+	n := s.granted()
+	for i := range t {
+		known[i] = known[i] || t[i].names(n)
+	}
 }
 
 // token is one of the per-turn tools.

@@ -111,7 +111,7 @@ func TestMatchesGrant(t *testing.T) {
 
 // A token of the per-turn tools is a bare or qualified tool name or a pattern as
 // in grants.
-func TestMatchesToken(t *testing.T) {
+func TestTokens(t *testing.T) {
 	for _, c := range []struct {
 		token string
 		spec  Spec
@@ -130,8 +130,11 @@ func TestMatchesToken(t *testing.T) {
 		{"", mcp("shop", ""), false},
 		{"shop*", mcp("shop", "orders.refund"), false},
 	} {
-		if got := MatchesToken(c.token, c.spec); got != c.want {
-			t.Errorf("MatchesToken(%q, %q) = %v", c.token, c.spec.Qualified(), got)
+		tokens := ParseTokens([]string{"none", c.token, c.token})
+		known := []bool{true, false, false}
+		tokens.Mark(&c.spec, known)
+		if got := tokens.Match(&c.spec); got != c.want || !known[0] || known[1] != c.want || known[2] != c.want {
+			t.Errorf("%q of %q: %v, marked %v", c.token, c.spec.Qualified(), got, known)
 		}
 	}
 }
@@ -171,10 +174,10 @@ func FuzzMatches(f *testing.F) {
 			if got && !agent.ValidPattern(pattern) {
 				t.Fatalf("%q is no pattern and matches %+v", pattern, s)
 			}
-			if got && (!MatchesGrant(pattern, s) || !MatchesToken(pattern, s)) {
+			if got && (!MatchesGrant(pattern, s) || !ParseTokens([]string{pattern}).Match(&s)) {
 				t.Fatalf("%q matches %+v, but not in a grant", pattern, s)
 			}
-			if utf8.ValidString(name) && agent.ValidPattern(name) && !strings.Contains(name, "*") && s.freeName() != "" && !MatchesToken(name, s) {
+			if utf8.ValidString(name) && agent.ValidPattern(name) && !strings.Contains(name, "*") && s.freeName() != "" && !ParseTokens([]string{name}).Match(&s) {
 				t.Fatalf("%+v does not match its own name", s)
 			}
 		}

@@ -3,6 +3,7 @@ package tool
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"iter"
 	"slices"
 	"strconv"
@@ -19,6 +20,20 @@ import (
 // of a tool.
 func Resolve(a *Access, m *agent.Manifest, o Options, s Spec) Resolution {
 	return newResolver(a, m, o).resolve(&s, s.granted())
+}
+
+// Verdicts returns the verdict of Resolve on each of the tools, in a turn without options. What
+// the tools have in common is prepared once. It ends with the error of ctx.
+func Verdicts(ctx context.Context, a *Access, m *agent.Manifest, specs []Spec) ([]Verdict, error) {
+	r := newResolver(a, m, Options{})
+	out := make([]Verdict, len(specs))
+	for i := range specs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		out[i] = r.resolve(&specs[i], specs[i].granted()).Verdict
+	}
+	return out, nil
 }
 
 // Offers returns the tools of specs that the agent may call in one turn, sorted by qualified
@@ -85,7 +100,7 @@ type resolver struct {
 	access   *Access
 	manifest *agent.Manifest
 	options  Options
-	tokens   []token
+	tokens   Tokens
 	policies []gate // the most specific first, then the newest
 	rules    []gate // the most specific first, then in the manifest's order
 	owners   map[ownerKey]*owner
@@ -134,9 +149,7 @@ type ranked struct {
 func newResolver(a *Access, m *agent.Manifest, o Options) *resolver {
 	r := &resolver{access: a, manifest: m, options: o, owners: map[ownerKey]*owner{}}
 	if o.Tools != nil {
-		for _, t := range *o.Tools {
-			r.tokens = append(r.tokens, parseToken(t))
-		}
+		r.tokens = ParseTokens(*o.Tools)
 	}
 	for i := range a.Policies {
 		p := &a.Policies[i]
@@ -194,7 +207,7 @@ func (r *resolver) resolve(s *Spec, n names) Resolution {
 	if why := r.narrowed(o, s, n.counting(s)); why != "" {
 		return Resolution{Verdict: Refused, Why: why}
 	}
-	if r.options.Tools != nil && !slices.ContainsFunc(r.tokens, func(t token) bool { return t.names(n) }) {
+	if r.options.Tools != nil && !r.tokens.match(n) {
 		return Resolution{Verdict: Refused, Why: "the message's tools leave out " + quote(n.qualified)}
 	}
 	if g := first(o.denies, n); g != nil {

@@ -70,12 +70,12 @@ func TestPoliciesTightenASkill(t *testing.T) {
 		t.Error("the skill's own terms were changed")
 	}
 	// A run of such an agent could meet an approval, and a workflow's tool node may call the skill.
-	work := MaxGateWork
+	work := MaxWork
 	h.Access.Policies = nil
 	if why := Gate(&h.Access, &h.Manifest, &work); why != "the skill's policy" {
 		t.Errorf("gate: %q", why)
 	}
-	missing := Missing(&h.Access)
+	missing := Missing(&h.Access, ptr(MaxWork))
 	for name, want := range map[string]string{"browser_skill:book.run": "", "browser_skill:book.dry_run": "no grant allows", "browser_skill:none.run": "there is no browser skill"} {
 		if got := missing(name); (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -91,7 +91,7 @@ func TestSkillWarnings(t *testing.T) {
 	h.Access.Skills = []Skill{{ID: skillID(1), Slug: "book", Enabled: false}, {ID: skillID(2), Slug: "try", Enabled: true, DryRunOnly: true}}
 	h.grant(2, "browser_skill:try.*", ofSkill(2))
 	h.Manifest.Tools.BrowserSkills = []agent.BrowserSkillUse{{Skill: "gone"}, {Skill: "book", Allow: []string{"run", "dry_run"}}, {Skill: "poor", Allow: []string{"run"}}, {Skill: "try", Allow: []string{"run", "dry_run"}}}
-	got := SkillWarnings(&h.Access, &h.Manifest, func(slug string) bool { return slug != "gone" })
+	got := SkillWarnings(&h.Access, &h.Manifest, func(slug string) bool { return slug != "gone" }, ptr(MaxWork))
 	want := []string{
 		`tools.browser_skills[0].skill: there is no browser skill "gone"`,
 		`tools.browser_skills[1].allow[1]: no grant allows "browser_skill:book.dry_run"`,

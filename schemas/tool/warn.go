@@ -7,14 +7,41 @@ import (
 	"agentsvc/schemas/agent"
 )
 
+// MaxWork is the work that the warnings about one version of an agent or a workflow may take, in
+// comparisons of patterns.
+const MaxWork = 1 << 22
+
+// Unchecked is the warning that work was used up.
+const Unchecked = "there are more warnings, perhaps: not everything was compared with the grants and policies, there are too many of both"
+
+// affords takes as many decisions on tools of the spec's owner from work. It returns false once
+// work is used up.
+func (r *resolver) affords(s *Spec, decisions int, work *int) bool {
+	if *work < 0 {
+		return false
+	}
+	known := len(r.owners)
+	o := r.owner(s)
+	if len(r.owners) > known { // it was prepared
+		*work -= len(r.access.Servers) + len(r.access.Grants)
+	}
+	*work -= decisions * (len(o.allow) + len(o.denies) + len(o.allows) + len(r.policies) + len(r.rules))
+	return *work >= 0
+}
+
 // Warnings lists what a manifest requests and does not get under the current access: tool
 // servers that do not exist, and tools that no grant allows. Each begins with the path in the
-// manifest. These are not errors: grants may be added later.
-func Warnings(a *Access, m *agent.Manifest) []string {
+// manifest. These are not errors: grants may be added later. It takes what it does from work, and
+// stops once that is used up.
+func Warnings(a *Access, m *agent.Manifest, work *int) []string {
 	var out []string
 	r := newResolver(allEnabled(a), m, Options{}) // a server that is disabled may be enabled later
 	for i, use := range m.Tools.MCP {
-		o := r.owner(&Spec{Source: MCP, Owner: use.Server})
+		of := &Spec{Source: MCP, Owner: use.Server}
+		if !r.affords(of, 2, work) {
+			return out
+		}
+		o := r.owner(of)
 		if o.server == nil {
 			out = append(out, fmt.Sprintf("tools.mcp[%d].server: there is no tool server %s", i, quote(use.Server)))
 			continue
@@ -23,6 +50,9 @@ func Warnings(a *Access, m *agent.Manifest) []string {
 			out = append(out, fmt.Sprintf("tools.mcp[%d]: no grant allows a tool of the tool server %s", i, quote(use.Server)))
 		}
 		for j, text := range use.Allow {
+			if !r.affords(of, 2, work) { // a pattern is compared as it is and without the slug
+				return out
+			}
 			if p, ok := parsePattern(text); ok && !r.grants(o, use.Server, p) {
 				out = append(out, fmt.Sprintf("tools.mcp[%d].allow[%d]: no grant allows %s of the tool server %s", i, j, quote(text), quote(use.Server)))
 			}
@@ -30,6 +60,9 @@ func Warnings(a *Access, m *agent.Manifest) []string {
 	}
 	for i, name := range m.Tools.Builtin {
 		s := Spec{Source: Builtin, Name: name}
+		if !r.affords(&s, 1, work) {
+			return out
+		}
 		if r.resolve(&s, s.granted()).Verdict == Refused {
 			out = append(out, fmt.Sprintf("tools.builtin[%d]: no grant allows %s", i, quote(s.Qualified())))
 		}
@@ -38,8 +71,9 @@ func Warnings(a *Access, m *agent.Manifest) []string {
 }
 
 // SkillWarnings lists what a manifest requests of browser skills and does not get: skills that do
-// not exist, and operations that no grant allows. exists says which slugs are those of skills.
-func SkillWarnings(a *Access, m *agent.Manifest, exists func(slug string) bool) []string {
+// not exist, and operations that no grant allows. exists says which slugs are those of skills. It
+// uses work as Warnings does.
+func SkillWarnings(a *Access, m *agent.Manifest, exists func(slug string) bool, work *int) []string {
 	var out []string
 	enabled := allEnabled(a)
 	r := newResolver(enabled, m, Options{})
@@ -50,6 +84,9 @@ func SkillWarnings(a *Access, m *agent.Manifest, exists func(slug string) bool) 
 		}
 		for j, op := range use.Allow {
 			s := enabled.ofSkill(Spec{Source: BrowserSkill, Owner: use.Skill, Name: op})
+			if !r.affords(&s, 1, work) {
+				return out
+			}
 			at := fmt.Sprintf("tools.browser_skills[%d].allow[%d]: ", i, j)
 			if s.Skill == nil { // without a grant
 				out = append(out, at+"no grant allows "+quote(s.Qualified()))

@@ -42,17 +42,17 @@ func TestWarnings(t *testing.T) {
 			a.Grants = append(a.Grants, g)
 		}
 		m := &agent.Manifest{Tools: agent.Tools{MCP: []agent.MCPTools{{Server: "orders", Allow: c.allow}}}}
-		got := Warnings(a, m)
+		got := Warnings(a, m, ptr(MaxWork))
 		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	got := Warnings(&Access{}, &agent.Manifest{Tools: agent.Tools{Builtin: []string{"kb.search"}, MCP: []agent.MCPTools{{Server: "none", Allow: []string{"x"}}}}})
+	got := Warnings(&Access{}, &agent.Manifest{Tools: agent.Tools{Builtin: []string{"kb.search"}, MCP: []agent.MCPTools{{Server: "none", Allow: []string{"x"}}}}}, ptr(MaxWork))
 	if len(got) != 2 || got[0] != `tools.mcp[0].server: there is no tool server "none"` || got[1] != `tools.builtin[0]: no grant allows "builtin:kb.search"` {
 		t.Errorf("%q", got)
 	}
 	builtin := &Access{Grants: []Grant{{ID: grantID(1), Source: Builtin, Pattern: "kb.search", Effect: Allow}}}
-	if got := Warnings(builtin, &agent.Manifest{Tools: agent.Tools{Builtin: []string{"kb.search"}}}); len(got) != 0 {
+	if got := Warnings(builtin, &agent.Manifest{Tools: agent.Tools{Builtin: []string{"kb.search"}}}, ptr(MaxWork)); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
 }

@@ -32,11 +32,11 @@ func NotForNodes(name string) string {
 
 // Missing returns a function that says why a workflow with this access may not call a tool,
 // given by its qualified or bare name; "" if it may. Which tools a server has is not known
-// here: what a grant could allow counts as allowed.
-func Missing(a *Access) func(name string) string {
+// here: what a grant could allow counts as allowed, and so does every name once work is used up.
+func Missing(a *Access, work *int) func(name string) string {
 	enabled := allEnabled(a)
 	r := newResolver(enabled, WorkflowManifest(enabled), Options{})
-	allows := func(s Spec) bool { return r.resolve(&s, s.granted()).Verdict != Refused }
+	allows := func(s Spec) bool { return !r.affords(&s, 1, work) || r.resolve(&s, s.granted()).Verdict != Refused }
 	return func(name string) string {
 		s, qualified := parseQualified(name)
 		s = enabled.ofSkill(s)
@@ -58,9 +58,6 @@ func Missing(a *Access) func(name string) string {
 	}
 }
 
-// MaxGateWork is the work that one call of Gate may do at most, in comparisons of patterns.
-const MaxGateWork = 1 << 22
-
 // Gate returns the rule by which a run of an agent could meet an approval under this access,
 // as part of a sentence, and "" if there is none. The tools of servers are not known here:
 // Gate looks for a name that manifest and grants allow and that a policy or a rule gates, and
@@ -77,7 +74,7 @@ func Gate(a *Access, m *agent.Manifest, work *int) string {
 	}
 	for _, use := range m.Tools.BrowserSkills {
 		k := enabled.skill(use.Skill)
-		if *work -= len(r.policies) + len(r.rules) + len(a.Grants); k == nil || *work < 0 {
+		if k == nil || !r.affords(&Spec{Source: BrowserSkill, Owner: k.Slug, Skill: &k.ID}, len(skillOps), work) {
 			continue
 		}
 		for _, op := range skillOps {
@@ -100,13 +97,16 @@ func Gate(a *Access, m *agent.Manifest, work *int) string {
 		}
 	}
 	for _, use := range m.Tools.MCP {
-		o := r.owner(&Spec{Source: MCP, Owner: use.Server})
+		of := &Spec{Source: MCP, Owner: use.Server}
+		if !r.affords(of, 1, work) {
+			return ""
+		}
+		o := r.owner(of)
 		if o.server == nil {
 			continue
 		}
-		each := len(r.policies) + len(r.rules) + len(o.allows) + len(o.denies) + len(o.allow)
 		for name := range r.examples(o, use.Server) {
-			if *work -= each; *work < 0 {
+			if !r.affords(of, 1, work) {
 				return ""
 			}
 			if why := gated(Spec{Source: MCP, Owner: use.Server, Name: name}); why != "" {

@@ -52,7 +52,7 @@ func TestMissing(t *testing.T) {
 			}
 			h.Grants = append(h.Grants, g)
 		}
-		if got := Missing(&h.Access)(c.tool); got != c.want {
+		if got := Missing(&h.Access, ptr(MaxWork))(c.tool); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -107,7 +107,7 @@ func TestGateAgreesWithEveryName(t *testing.T) {
 				break
 			}
 		}
-		work := MaxGateWork
+		work := MaxWork
 		if got := Gate(&h.Access, &h.Manifest, &work); (got != "") != (want != "") {
 			t.Fatalf("%q, but %q is gated\n%+v\n%+v\n%+v", got, want, h.Grants, h.Policies, h.Manifest)
 		}
@@ -139,7 +139,7 @@ func TestGate(t *testing.T) {
 		"a server that is disabled": {agent.Manifest{Tools: agent.Tools{MCP: []agent.MCPTools{{Server: "shop"}}}},
 			Access{Servers: []Server{{ID: serverID(1), Slug: "shop"}}, Grants: []Grant{{ID: grantID(1), Source: MCP, Pattern: "*", Effect: Allow}}, Policies: policy("shop.*")}, `the policy "P"`},
 	} {
-		work := MaxGateWork
+		work := MaxWork
 		if got := Gate(&c.access, &c.manifest, &work); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}

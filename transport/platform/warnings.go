@@ -30,7 +30,8 @@ func (p *Platform) warnings(ctx context.Context, tx *store.Tx, a id.AgentID, m *
 		return nil, err
 	}
 	if access != nil {
-		out = append(out, tool.Warnings(access, m)...)
+		work := tool.MaxWork
+		out = append(out, tool.Warnings(access, m, &work)...)
 		named := make([]string, len(m.Tools.BrowserSkills))
 		for i, use := range m.Tools.BrowserSkills {
 			named[i] = use.Skill
@@ -39,7 +40,10 @@ func (p *Platform) warnings(ctx context.Context, tx *store.Tx, a id.AgentID, m *
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, tool.SkillWarnings(access, m, func(slug string) bool { return slices.Contains(skills, slug) })...)
+		out = append(out, tool.SkillWarnings(access, m, func(slug string) bool { return slices.Contains(skills, slug) }, &work)...)
+		if work < 0 {
+			out = append(out, tool.Unchecked)
+		}
 	}
 	bases, err := tx.LiveBases(ctx, m.KnowledgeBases)
 	if err != nil {
@@ -70,8 +74,9 @@ func workflowWarnings(ctx context.Context, tx *store.Tx, w id.WorkflowID, d *flo
 	if err != nil {
 		return nil, err
 	}
-	missing := tool.Missing(access)
-	agents := approvalSearch{tx: tx, work: tool.MaxGateWork, told: map[id.AgentID]string{}, gates: map[id.AgentID]*gatedAgent{}}
+	work := tool.MaxWork
+	missing := tool.Missing(access, &work)
+	agents := approvalSearch{tx: tx, work: &work, told: map[id.AgentID]string{}, gates: map[id.AgentID]*gatedAgent{}}
 	if err := agents.start(ctx, d); err != nil {
 		return nil, err
 	}
@@ -91,13 +96,16 @@ func workflowWarnings(ctx context.Context, tx *store.Tx, w id.WorkflowID, d *flo
 			out = append(out, fmt.Sprintf("definition.nodes[%d].%s: %s", i, at, why))
 		}
 	}
+	if work < 0 {
+		out = append(out, tool.Unchecked)
+	}
 	return out, nil
 }
 
 // approvalSearch finds out which agents could meet an approval. Each agent is looked at once.
 type approvalSearch struct {
 	tx    *store.Tx
-	work  int // left, see tool.Gate
+	work  *int // left, see tool.Gate
 	named []store.PublishedAgent
 	told  map[id.AgentID]string
 	gates map[id.AgentID]*gatedAgent
@@ -111,6 +119,9 @@ type gatedAgent struct {
 
 // maxHandoffs is how many handoffs one run takes (open-parts.md, Handoff).
 const maxHandoffs = 5
+
+// readWork is the work of one grant or policy that is read and prepared, in comparisons of patterns.
+const readWork = 16
 
 // maxSearched bounds the agents that are looked at for one definition; each takes two reads.
 const maxSearched = 400
@@ -188,7 +199,7 @@ func (s *approvalSearch) search(ctx context.Context, first store.PublishedAgent)
 
 func (s *approvalSearch) look(ctx context.Context, a store.PublishedAgent) (*gatedAgent, error) {
 	g := s.gates[a.ID]
-	if g != nil || len(s.gates) == maxSearched {
+	if g != nil || len(s.gates) == maxSearched || *s.work < 0 {
 		return cmp.Or(g, &gatedAgent{}), nil
 	}
 	g = &gatedAgent{}
@@ -204,7 +215,11 @@ func (s *approvalSearch) look(ctx context.Context, a store.PublishedAgent) (*gat
 	if err != nil {
 		return g, err
 	}
-	g.gate, g.handoffs = tool.Gate(access, m, &s.work), m.Handoffs
+	if access != nil {
+		*s.work -= readWork * (len(access.Grants) + len(access.Policies))
+		g.gate = tool.Gate(access, m, s.work)
+	}
+	g.handoffs = m.Handoffs
 	s.gates[a.ID] = g
 	return g, nil
 }

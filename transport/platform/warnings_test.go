@@ -3,8 +3,13 @@ package platform
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
+
+	"agentsvc/schemas/tool"
 )
+
+func many(n int, of string) string { return strings.TrimSuffix(strings.Repeat(of+",", n), ",") }
 
 // open-parts.md, Publishing: creating and publishing a version warns of names in its manifest that
 // do not exist or that no grant allows.
@@ -27,6 +32,7 @@ func TestWarningsOfVersions(t *testing.T) {
 			`tools.browser_skills[0].skill: there is no browser skill "shop"`,
 			`knowledge_bases[0]: there is no knowledge base 01a1fe1b-401d-7000-8000-000000000001`,
 			`handoffs[1]: there is no agent "gone"`}},
+		"more than is compared": {`{"model": {"provider": "mine", "name": "m"}, "tools": {"mcp": [` + many(100, `{"server": "orders", "allow": [`+many(100, `"*"`)+`]}`) + `]}}`, []string{tool.Unchecked}},
 		"a provider that the deployment has not": {`{"model": {"provider": "openai", "name": "m"}}`, []string{
 			`model.provider: neither the tenant nor the deployment has a model provider "openai", the model "m" cannot be asked`}},
 	} {

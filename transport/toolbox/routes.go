@@ -50,7 +50,12 @@ func (b *Toolbox) Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]t
 	if err != nil {
 		return nil, err
 	}
-	return tool.Offers(v.access, m, tool.Options{}, v.specs), nil
+	var out []tool.Offer
+	err = b.judge(ctx, t, func() error {
+		out = tool.Offers(v.access, m, tool.Options{}, v.specs)
+		return nil
+	})
+	return out, err
 }
 
 // Explain implements platform.Tools. Tools of servers that the manifest does not
@@ -96,7 +101,12 @@ func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	if _, err := b.catalog(ctx, t, "", maxLists, func(last *store.ServerTools) bool { add(last); return true }); err != nil {
 		return nil, err
 	}
-	return tool.Explain(v.access, m, tool.Options{}, v.specs, name), nil
+	var out *tool.Explanation
+	err = b.judge(ctx, t, func() error {
+		out = tool.Explain(v.access, m, tool.Options{}, v.specs, name)
+		return nil
+	})
+	return out, err
 }
 
 // Verdicts implements platform.Tools. No server is asked: names decide.
@@ -112,11 +122,24 @@ func (b *Toolbox) Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, spe
 	if access == nil { // the agent is gone: nothing is granted to it
 		access = &tool.Access{Agent: a}
 	}
-	out := make([]tool.Verdict, len(specs))
-	for i, s := range specs {
-		out[i] = tool.Resolve(access, m, tool.Options{}, s).Verdict
+	var out []tool.Verdict
+	err = b.judge(ctx, t, func() error {
+		out, err = tool.Verdicts(ctx, access, m, specs)
+		return err
+	})
+	return out, err
+}
+
+// judge runs work that takes long if the tenant has many grants, policies or tools, in the tenant's
+// turn.
+func (b *Toolbox) judge(ctx context.Context, t id.TenantID, work func() error) error {
+	if b.Judging != nil {
+		if err := b.Judging.Take(ctx, t); err != nil {
+			return err
+		}
+		defer b.Judging.Give(t)
 	}
-	return out, nil
+	return work()
 }
 
 // Known implements platform.Tools: the last known lists first, then, where a token matches none
@@ -124,23 +147,31 @@ func (b *Toolbox) Verdicts(ctx context.Context, t id.TenantID, a id.AgentID, spe
 // last known lists are too large to be read for one message, a token that is not found counts as
 // known: tokens only narrow what is granted.
 func (b *Toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error) {
+	parsed := tool.ParseTokens(tokens)
 	known := make([]bool, len(tokens))
-	mark := func(specs []tool.Spec) (missing bool) {
-		for i, token := range tokens {
-			known[i] = known[i] || slices.ContainsFunc(specs, func(s tool.Spec) bool { return tool.MatchesToken(token, s) })
-		}
-		return slices.Contains(known, false)
+	mark := func(specs []tool.Spec) error {
+		return b.judge(ctx, t, func() error {
+			for i := range specs {
+				parsed.Mark(&specs[i], known)
+			}
+			return ctx.Err()
+		})
 	}
 	v := b.Tables.View(t)
 	skills, err := v.SkillTools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !mark(append(skills, tool.Spec{Source: tool.Builtin, Name: agent.BuiltinKBSearch}, tool.Spec{Source: tool.Builtin, Name: tool.HandoffName})) {
-		return known, nil
+	err = mark(append(skills, tool.Spec{Source: tool.Builtin, Name: agent.BuiltinKBSearch}, tool.Spec{Source: tool.Builtin, Name: tool.HandoffName}))
+	if err != nil || !slices.Contains(known, false) {
+		return known, err
 	}
-	all, err := b.catalog(ctx, t, "", maxLists, func(last *store.ServerTools) bool { return mark(last.Specs) })
-	if err != nil {
+	var failed error
+	all, err := b.catalog(ctx, t, "", maxLists, func(last *store.ServerTools) bool {
+		failed = mark(last.Specs)
+		return failed == nil && slices.Contains(known, false)
+	})
+	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(known, false) {
@@ -168,13 +199,12 @@ func (b *Toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]
 		targets[i] = b.target(t, &tool.Server{ID: s.ID, Slug: s.Slug, Transport: s.Transport, Endpoint: s.Endpoint, AuthKind: s.AuthKind, Enabled: true, UpdatedAt: s.UpdatedAt}, s.Connection)
 	}
 	now, err := b.lists(ctx, t, targets, nil, func(s *tool.Spec) bool {
-		return slices.ContainsFunc(tokens, func(token string) bool { return tool.MatchesToken(token, *s) })
+		return parsed.Match(s)
 	})
 	if err != nil {
 		return nil, err
 	}
-	mark(now)
-	return known, nil
+	return known, mark(now)
 }
 
 // maxAsked is how many servers are asked for their lists because of one message. The tokens were

@@ -26,6 +26,7 @@ import (
 	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
+	fair "agentsvc/schemas/turn"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
 )
@@ -41,6 +42,8 @@ type Config struct {
 	Searcher  Searcher            // nil: knowledge bases are not searched here
 	Timeout   time.Duration       // of one call, but not of one of a browser skill
 	Skills    *Skills             // nil: browser skills are not run here
+	// Judging are the node's places for decisions on many tools that routes ask for; nil: none waits.
+	Judging *fair.Places
 	// Note notes how an exchange with a tool server went; nil: nothing does. It must not block.
 	Note func(store.Exchange)
 	Log  zerolog.Logger
