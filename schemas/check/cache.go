@@ -32,8 +32,11 @@ type cache struct {
 
 type cacheKey struct {
 	sum [sha256.Size]byte
-	of  string // the kind of text
+	of  textKind
 }
+
+// textKind is what a text is, and how it is compiled.
+type textKind struct{ patterns, formats, dynamic bool }
 
 type cached struct {
 	key    cacheKey
@@ -64,7 +67,7 @@ func (c *cache) schema(ctx context.Context, doc json.RawMessage, o Options) (*Sc
 	if len(doc) > MaxBytes {
 		return nil, &Refusal{Reason: ErrLong}
 	}
-	made, err := c.get(ctx, doc, fmt.Sprint("schema ", o.Formats, o.Dynamic), func() (any, int, error) {
+	made, err := c.get(ctx, doc, textKind{formats: o.Formats, dynamic: o.Dynamic}, func() (any, int, error) {
 		s, err := compile(doc, o)
 		var r *Refusal
 		if errors.As(err, &r) {
@@ -83,7 +86,7 @@ func (c *cache) patterns(ctx context.Context, exprs []string) ([]*Pattern, error
 	if err != nil {
 		return nil, err
 	}
-	made, err := c.get(ctx, text, "patterns", func() (any, int, error) {
+	made, err := c.get(ctx, text, textKind{patterns: true}, func() (any, int, error) {
 		var bound Patterns
 		out := make([]*Pattern, len(exprs))
 		for i, expr := range exprs {
@@ -112,7 +115,7 @@ func (e *PatternError) Error() string { return fmt.Sprintf("pattern %d %v", e.Pl
 func (e *PatternError) Unwrap() error { return e.Err }
 
 // get returns the cached result for a text, or compiles it when it is its turn.
-func (c *cache) get(ctx context.Context, text []byte, of string, compile func() (any, int, error)) (any, error) {
+func (c *cache) get(ctx context.Context, text []byte, of textKind, compile func() (any, int, error)) (any, error) {
 	key := cacheKey{sha256.Sum256(text), of}
 	if found := c.find(key); found != nil {
 		return found.made, found.err

@@ -347,7 +347,7 @@ func TestATenantFillsItsOwnPartOfTheCache(t *testing.T) {
 	}
 	hostile := id.TenantID{UUID: id.NewAnywhere()}
 	for i := range maxCached + 10 {
-		c.keep(&cached{key: cacheKey{of: fmt.Sprint(i)}, weight: 1 << 20, tenant: hostile})
+		c.keep(&cached{key: cacheKey{sum: [32]byte{byte(i), byte(i >> 8)}}, weight: 1 << 20, tenant: hostile})
 	}
 	if c.bytes > maxCachedBytes || c.of[hostile] != c.bytes-c.of[turn.Tenant(ctx)] || len(c.kept) != c.order.Len() || len(c.kept) < 40 {
 		t.Errorf("%d bytes in %d results, %v", c.bytes, len(c.kept), c.of)

@@ -28,6 +28,20 @@ func (g *Gateway) Tools(ctx context.Context, t Target) ([]tool.Spec, error) {
 	return g.tools(ctx, t, false)
 }
 
+// Cached returns what Tools does if that need not ask the server; false if it must.
+func (g *Gateway) Cached(t Target) ([]tool.Spec, bool) {
+	e, err := g.enter(&t)
+	if err != nil {
+		return nil, false
+	}
+	defer g.leave(e)
+	c := g.cached(e)
+	if c == nil {
+		return nil, false
+	}
+	return c.specs, true
+}
+
 // Fresh fetches the tools that the server offers now, and refreshes the cache.
 func (g *Gateway) Fresh(ctx context.Context, t Target) ([]tool.Spec, error) {
 	return g.tools(ctx, t, true)
@@ -103,7 +117,7 @@ func (g *Gateway) cached(e *entry) *catalog {
 	if e.list == nil || !g.young(e.list) {
 		return nil
 	}
-	lists.WithLabelValues("cached").Inc()
+	listsCached.Inc()
 	return e.list
 }
 

@@ -21,6 +21,8 @@ var (
 		Name: "svc_mcp_lists_total",
 		Help: "Lists of tools by outcome: cached, asked (fetched) or failed.",
 	}, []string{"outcome"})
+	listsCached   = lists.WithLabelValues("cached")
+	callsOK       = calls.WithLabelValues("ok")
 	unusableTools = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_mcp_unusable_tools_total",
 		Help: "Listed tools that cannot be called, because their inputSchema is invalid or too expensive to check.",
@@ -50,13 +52,13 @@ func Collectors() []prometheus.Collector {
 
 func countCall(took time.Duration, a Answer, err error) {
 	callSeconds.Observe(took.Seconds())
-	outcome := "ok"
 	var e *Error
 	switch {
 	case errors.As(err, &e):
-		outcome = string(e.Kind)
+		calls.WithLabelValues(string(e.Kind)).Inc()
 	case a.IsError:
-		outcome = "tool_error"
+		calls.WithLabelValues("tool_error").Inc()
+	default:
+		callsOK.Inc()
 	}
-	calls.WithLabelValues(outcome).Inc()
 }
