@@ -46,7 +46,12 @@ type SealedConnection struct {
 
 // SealedConnection returns a connection, nil if there is none.
 func (v View) SealedConnection(ctx context.Context, c id.ConnectionID) (*SealedConnection, error) {
-	return one[SealedConnection](ctx, v, "connection_sealed", v.tenant, c)
+	return one[SealedConnection](ctx, v, "connections_sealed", v.tenant, []id.ConnectionID{c})
+}
+
+// SealedConnections returns those of the connections that exist.
+func (v View) SealedConnections(ctx context.Context, c []id.ConnectionID) ([]SealedConnection, error) {
+	return all[SealedConnection](ctx, v, "connections_sealed", v.tenant, c)
 }
 
 // ConnectionAt returns the AAD of a connection's credential.

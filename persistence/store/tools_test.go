@@ -451,6 +451,12 @@ func TestConnectionsAreSealedToTheirPlace(t *testing.T) {
 		}
 		return string(plain)
 	}
+	if all, err := w.View(w.a).SealedConnections(t.Context(), []id.ConnectionID{other, {UUID: id.NewAnywhere()}, c}); err != nil || len(all) != 2 ||
+		!slices.ContainsFunc(all, func(s SealedConnection) bool {
+			return s.ID == c && string(s.Credentials) == string(sealed().Credentials)
+		}) {
+		t.Errorf("several: %+v, %v", all, err)
+	}
 	if strings.Contains(string(sealed().Credentials), "tok") {
 		t.Error("the credential is stored in plain")
 	}

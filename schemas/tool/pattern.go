@@ -14,13 +14,16 @@ func (s Spec) Qualified() string {
 		return s.Owner + "." + s.Name
 	}
 	if s.Source == Builtin {
-		return "builtin:" + s.Name
+		return BuiltinPrefix + s.Name
 	}
 	return string(s.Source) + ":" + s.Owner + "." + s.Name
 }
 
 // Answers reports whether Find could mean the tool by this name: by its qualified or its bare name.
 func (s *Spec) Answers(name string) bool { return s.freeName() == name || s.Qualified() == name }
+
+// BuiltinPrefix begins the qualified names of builtin tools.
+const BuiltinPrefix = string(Builtin) + ":"
 
 // prefixes begin the qualified names of everything that is not a tool of a server.
 var prefixes = []string{"builtin:", "a2a:", "connector:", "browser_skill:", "workflow:"}

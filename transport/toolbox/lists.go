@@ -62,11 +62,20 @@ type view struct {
 	secrets []mcp.Target
 }
 
-// lookFor is look for a caller. For a tool node of a workflow it sets the manifest, which
-// narrows no server and no skill.
-func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string, names ...string) (*view, error) {
+// lookFor is view for a caller.
+func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only []string, names ...string) (*view, error) {
+	access, err := b.accessFor(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return b.view(ctx, t.Tenant, access, t.Manifest, only, names)
+}
+
+// accessFor reads what is granted to a caller. For a tool node of a workflow it sets the manifest,
+// which narrows no server and no skill.
+func (b *Toolbox) accessFor(ctx context.Context, t *tool.Caller) (*tool.Access, error) {
 	if t.Workflow == nil {
-		return b.look(ctx, t.Tenant, t.Agent, t.Manifest, only, names...)
+		return b.agentAccess(ctx, t.Tenant, t.Agent)
 	}
 	access, err := b.workflowAccess(ctx, t.Tenant, *t.Workflow)
 	if err != nil {
@@ -76,19 +85,16 @@ func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string, name
 	for i := range t.Manifest.Tools.MCP {
 		t.Manifest.Tools.MCP[i].Allow = []string{"*"}
 	}
-	return b.view(ctx, t.Tenant, access, t.Manifest, only, names)
+	return access, nil
 }
 
-// look reads what an agent may call: access from the tables, lists from the
-// servers that its manifest names and a grant allows. Unless only is empty, no
-// other server than that of this slug is asked. With names, the view has only those
-// tools of servers that answer to one of them.
-func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string, names ...string) (*view, error) {
+// look is view for an agent.
+func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, names ...string) (*view, error) {
 	access, err := b.agentAccess(ctx, t, a)
 	if err != nil {
 		return nil, err
 	}
-	return b.view(ctx, t, access, m, only, names)
+	return b.view(ctx, t, access, m, nil, names)
 }
 
 // agentAccess reads what is granted to an agent: nothing if it is gone.
@@ -109,7 +115,11 @@ func (b *Toolbox) workflowAccess(ctx context.Context, t id.TenantID, w id.Workfl
 	return access, err
 }
 
-func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only string, names []string) (*view, error) {
+// view finds what may be called: the tools of the servers and skills that the manifest names and a
+// grant allows. Unless only is nil, these are the servers with one of these slugs, and the skills
+// with one behind skillPrefix. With names, the view has only those tools of servers that answer to
+// one of them.
+func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only, names []string) (*view, error) {
 	v := &view{access: access}
 	var targets []mcp.Target
 	var locked []id.ServerID // not asked here: their last known lists count
@@ -122,7 +132,7 @@ func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, 
 		if s.AuthKind != tool.AuthNone {
 			v.secrets = append(v.secrets, as...)
 		}
-		if only != "" && s.Slug != only {
+		if only != nil && !slices.Contains(only, s.Slug) {
 			continue
 		}
 		targets = append(targets, as...)
@@ -197,21 +207,26 @@ func (b *Toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.
 			if err != nil {
 				return "", err
 			}
-			if row == nil {
-				return "", fmt.Errorf("connection %s is gone", connection)
-			}
-			// s was read earlier. A credential goes only to the origin it was given for.
-			if len(row.Credentials) == 0 || api.ServerOrigin(row.Transport, row.Endpoint) != api.ServerOrigin(s.Transport, s.Endpoint) {
-				return "", errNoCredential
-			}
-			plain, err := b.Vault.Open(store.ConnectionAt(t, connection), row.Credentials)
-			if err != nil {
-				return "", fmt.Errorf("open the credentials of connection %s: %w", connection, err)
-			}
-			return string(plain), nil
+			return b.open(&out, row)
 		}
 	}
 	return out
+}
+
+// open returns the credential of a target. row is its connection as it is now, nil if it is gone.
+func (b *Toolbox) open(to *mcp.Target, row *store.SealedConnection) (string, error) {
+	if row == nil {
+		return "", fmt.Errorf("connection %s is gone", *to.Connection)
+	}
+	// The target was read earlier. A credential goes only to the origin it was given for.
+	if len(row.Credentials) == 0 || api.ServerOrigin(row.Transport, row.Endpoint) != api.ServerOrigin(to.Transport, to.Endpoint) {
+		return "", errNoCredential
+	}
+	plain, err := b.Vault.Open(store.ConnectionAt(to.Tenant, row.ID), row.Credentials)
+	if err != nil {
+		return "", fmt.Errorf("open the credentials of connection %s: %w", row.ID, err)
+	}
+	return string(plain), nil
 }
 
 // gathering collects the lists of several servers, in their order. Lists behind those that fit
@@ -342,9 +357,13 @@ func (b *Toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) ([
 	if out && now.Before(until) {
 		return nil, false
 	}
-	bounded, cancel := context.WithTimeout(ctx, listPatience)
-	defer cancel()
-	specs, err := b.Gateway.Tools(bounded, target)
+	specs, cached := b.Gateway.Cached(target)
+	var err error
+	if !cached { // the time of a cached list needs no bound
+		bounded, cancel := context.WithTimeout(ctx, listPatience)
+		defer cancel()
+		specs, err = b.Gateway.Tools(bounded, target)
+	}
 	if err == nil {
 		if out {
 			b.mu.Lock()

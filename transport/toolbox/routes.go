@@ -46,7 +46,7 @@ func (b *Toolbox) Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]t
 	if err != nil {
 		return nil, err
 	}
-	v, err := b.look(ctx, t, a, m, "")
+	v, err := b.look(ctx, t, a, m)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	if err != nil {
 		return nil, err
 	}
-	v, err := b.look(ctx, t, a, m, "", name)
+	v, err := b.look(ctx, t, a, m, name)
 	if err != nil {
 		return nil, err
 	}

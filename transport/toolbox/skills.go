@@ -21,13 +21,12 @@ import (
 
 const skillPrefix = string(tool.BrowserSkill) + ":"
 
-// addSkills adds the tools of the manifest's skills that a grant names. only is as in look: the
-// text of a qualified name in front of its first dot.
-func (b *Toolbox) addSkills(ctx context.Context, t id.TenantID, v *view, m *agent.Manifest, only string) error {
+// addSkills adds the tools of the manifest's skills that a grant names. only is as in view.
+func (b *Toolbox) addSkills(ctx context.Context, t id.TenantID, v *view, m *agent.Manifest, only []string) error {
 	var slugs []string
 	for _, use := range m.Tools.BrowserSkills {
 		granted := slices.ContainsFunc(v.access.Skills, func(k tool.Skill) bool { return k.Slug == use.Skill && k.Enabled })
-		if granted && !slices.Contains(slugs, use.Skill) && (only == "" || only == skillPrefix+use.Skill) {
+		if granted && !slices.Contains(slugs, use.Skill) && (only == nil || slices.Contains(only, skillPrefix+use.Skill)) {
 			slugs = append(slugs, use.Skill)
 		}
 	}

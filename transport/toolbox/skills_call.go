@@ -222,8 +222,7 @@ func (b *Toolbox) unread(ctx context.Context, t *tool.Caller, err error) *tool.O
 // offered returns what decides on the tool of a planned call now; nil if the caller may not call it
 // any more.
 func (b *Toolbox) offered(ctx context.Context, t *tool.Caller, name string) (*view, *tool.Offer, error) {
-	owner, _, _ := strings.Cut(name, ".")
-	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, t, owner) })
+	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, t, []string{ownerOf(name)}) })
 	if err != nil {
 		return nil, nil, err
 	}

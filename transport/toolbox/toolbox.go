@@ -78,7 +78,7 @@ func New(c Config) *Toolbox {
 
 // Offer implements run.Tools.
 func (b *Toolbox) Offer(ctx context.Context, t tool.Caller) ([]model.ToolSpec, error) {
-	v, err := b.lookFor(ctx, &t, "")
+	v, err := b.lookFor(ctx, &t, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +97,10 @@ func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls [
 	for i := range calls {
 		names[i] = calls[i].Name
 	}
-	v, err := b.lookFor(ctx, &t, "", names...)
+	v, offers, err := b.named(ctx, &t, names)
 	if err != nil {
 		return nil, err
 	}
-	offers := tool.Offers(v.access, t.Manifest, t.Options, meant(v.specs, calls))
 	out := make([]tool.Planned, len(calls))
 	for i := range calls {
 		out[i] = plan(ctx, t, v, offers, firstIdx+i, &calls[i])
@@ -114,11 +113,54 @@ func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls [
 	return out, nil
 }
 
-// meant returns the specs of tools that the calls could mean: only they are resolved.
-func meant(specs []tool.Spec, calls []model.Call) []tool.Spec {
+// named returns the offers that calls by these names could mean. If each name is the qualified name
+// of an offer, only the servers and skills of these tools are looked at: a qualified name belongs
+// to no other tool, and tool.Find prefers it to bare names.
+func (b *Toolbox) named(ctx context.Context, t *tool.Caller, names []string) (*view, []tool.Offer, error) {
+	access, err := b.accessFor(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	for only := owners(access, names); ; only = nil {
+		v, err := b.view(ctx, t.Tenant, access, t.Manifest, only, names)
+		if err != nil {
+			return nil, nil, err
+		}
+		offers := tool.Offers(access, t.Manifest, t.Options, meant(v.specs, names))
+		other := func(name string) bool { _, ok := tool.Exact(offers, name); return !ok }
+		if only == nil || !slices.ContainsFunc(names, other) {
+			return v, offers, nil
+		}
+	}
+}
+
+// owners returns the first parts of qualified names, as view takes them; nil if a name does not
+// begin with a server or a skill of the access, or as that of a builtin tool.
+func owners(access *tool.Access, names []string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = ownerOf(name)
+		slug, ofSkill := strings.CutPrefix(out[i], skillPrefix)
+		if !strings.HasPrefix(name, tool.BuiltinPrefix) &&
+			!(ofSkill && slices.ContainsFunc(access.Skills, func(k tool.Skill) bool { return k.Slug == slug })) &&
+			!slices.ContainsFunc(access.Servers, func(s tool.Server) bool { return s.Slug == out[i] && s.Enabled }) {
+			return nil
+		}
+	}
+	return out
+}
+
+// ownerOf returns the part of a qualified name in front of its first dot.
+func ownerOf(name string) string {
+	owner, _, _ := strings.Cut(name, ".")
+	return owner
+}
+
+// meant returns the specs of tools that calls by these names could mean: only they are resolved.
+func meant(specs []tool.Spec, names []string) []tool.Spec {
 	var out []tool.Spec
 	for i := range specs {
-		if slices.ContainsFunc(calls, func(c model.Call) bool { return specs[i].Answers(c.Name) }) {
+		if slices.ContainsFunc(names, specs[i].Answers) {
 			out = append(out, specs[i])
 		}
 	}
@@ -171,7 +213,8 @@ func (b *Toolbox) ShowEdit(ctx context.Context, by tool.Caller, args json.RawMes
 	return shown[0].Shown, nil
 }
 
-// masked opens each credential once for all values, which are JSON or nothing.
+// masked opens each credential once for all values, which are JSON or nothing. secrets are those of
+// one tenant, and not empty.
 func (b *Toolbox) masked(ctx context.Context, secrets []mcp.Target, values []json.RawMessage) ([]json.RawMessage, error) {
 	all := []byte{'['}
 	for i, v := range values {
@@ -184,14 +227,26 @@ func (b *Toolbox) masked(ctx context.Context, secrets []mcp.Target, values []jso
 		all = append(all, v...)
 	}
 	all = append(all, ']')
+	connections := make([]id.ConnectionID, len(secrets))
+	for i := range secrets {
+		connections[i] = *secrets[i].Connection
+	}
+	rows, err := b.Tables.View(secrets[0].Tenant).SealedConnections(ctx, connections)
+	if err != nil {
+		return nil, err
+	}
+	sealed := make(map[id.ConnectionID]*store.SealedConnection, len(rows))
+	for i := range rows {
+		sealed[rows[i].ID] = &rows[i]
+	}
 	for _, s := range secrets {
-		var err error
+		s.Credential = func(context.Context) (string, error) { return b.open(&s, sealed[*s.Connection]) }
 		if all, err = b.Gateway.Mask(ctx, s, all); err != nil {
 			return nil, err
 		}
 	}
 	var out []json.RawMessage
-	err := json.Unmarshal(all, &out)
+	err = json.Unmarshal(all, &out)
 	return out, err
 }
 
@@ -223,7 +278,10 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 		}
 		call = &model.Call{ID: call.ID, Name: call.Name, Args: args}
 	}
-	p.Args = tool.WithKey(o.Schema, call.Args, tool.Key(t.Run, idx))
+	takesKey := tool.TakesKey(o.Schema)
+	if p.Args = call.Args; takesKey {
+		p.Args = tool.WithKey(o.Schema, call.Args, tool.Key(t.Run, idx))
+	}
 	p.Shown = redact.JSON(p.Args)
 	switch err := tool.Check(ctx, o.Schema, p.Args); {
 	case errors.Is(err, tool.ErrSchema):
@@ -241,7 +299,7 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 			p.Schema = skill.ToolSchema(v.skills[o.Owner].Definition, skill.ForEdit)
 		}
 	}
-	p.Repeat = p.Handoff || o.ReadOnly || o.Idempotent || tool.TakesKey(o.Schema)
+	p.Repeat = p.Handoff || o.ReadOnly || o.Idempotent || takesKey
 	if o.Terms != nil {
 		approval := id.ApprovalID{UUID: id.New(t.Run.Shard())}
 		p.Terms, p.Approval = o.Terms, &approval
@@ -306,7 +364,7 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 // tells the model.
 func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planned) (tool.Outcome, error) {
 	owner, name, _ := strings.Cut(p.Tool, ".")
-	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, &t, owner, p.Tool) })
+	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, &t, []string{owner}, p.Tool) })
 	if err != nil {
 		if caller.Err() == nil {
 			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
@@ -316,7 +374,7 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 	if p.Retrieval {
 		return b.searchCall(ctx, t, v, p), nil
 	}
-	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, meant(v.specs, []model.Call{{Name: p.Tool}})), p.Tool)
+	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, meant(v.specs, []string{p.Tool})), p.Tool)
 	switch {
 	case !ok && tool.Resolve(v.access, t.Manifest, t.Options, tool.Spec{Source: tool.MCP, Owner: owner, Name: name}).Verdict != tool.Refused:
 		return tool.UnsentResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool)), nil

@@ -8,10 +8,10 @@ SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_
 -- name: connection_lock
 SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at, last_used_at, last_error FROM connections WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 
--- name: connection_sealed
+-- name: connections_sealed
 SELECT c.id, c.mcp_server_id AS server, s.transport, s.endpoint, c.credentials, c.updated_at
 FROM connections c JOIN mcp_servers s ON s.tenant_id = c.tenant_id AND s.id = c.mcp_server_id
-WHERE c.tenant_id = $1 AND c.id = $2
+WHERE c.tenant_id = $1 AND c.id = ANY($2)
 
 -- name: connection_tenant_wide
 SELECT id FROM (
