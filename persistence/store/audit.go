@@ -30,7 +30,7 @@ func (v View) AuditLog(ctx context.Context, f AuditFilter, at id.AuditID, limit 
 		TargetID   id.UUID
 		IP         *string
 		Detail     []byte
-	}](ctx, v, "audit", v.tenant, from, f.Actor, f.Action, f.TargetKind, f.Target, f.Since, f.Until, n, since(f.Since))
+	}](ctx, v, "audit", v.tenant, until(f.Until, from), f.Actor, f.Action, f.TargetKind, f.Target, f.Since, f.Until, n, since(f.Since))
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 		exec(`INSERT INTO usage_records (tenant_id, id, at, kind, model) SELECT $1, new_id(now() - $2::interval), now() - $2::interval, 'browser_skill_run', '' FROM generate_series(1, $3::int)`, tenant, age, n)
 	}
 	history(5, "5 days")
+	history(5, "100 days")
 	documents(5, base, nil, "failed")
 	documents(5, base, &source, "ready")
 	documents(5, base, &large, "failed")
@@ -114,8 +115,11 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 	add("sources of another base")("sources", []any{tenant, other, from, n})
 	month := time.Now().Add(-30 * 24 * time.Hour)
 	add("the audit log of a month")("audit", []any{tenant, from, nil, "none", nil, nil, month, nil, n, since(&month)})
+	long, longer := month.Add(-60*24*time.Hour), month.Add(-90*24*time.Hour)
+	add("the audit log of long ago")("audit", []any{tenant, until(&long, from), nil, nil, nil, nil, nil, long, n, since(nil)})
 	for _, name := range []string{"usage_by_day", "usage_by_agent", "usage_by_model", "usage_by_kind"} {
-		add("usage of a month")(name, []any{tenant, month, time.Now(), since(&month)})
+		add("usage of a month")(name, []any{tenant, month, time.Now(), since(&month), last})
+		add("usage of long ago")(name, []any{tenant, longer, long, since(&longer), until(&long, last)})
 	}
 	pool := db.API(t)
 	measure := func(r *read) (float64, string) {

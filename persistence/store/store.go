@@ -16,6 +16,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"embed"
@@ -519,6 +520,18 @@ func since(t *time.Time) id.UUID {
 		return id.UUID{}
 	}
 	return id.At(t.Add(-idSlack))
+}
+
+// until returns an id that those of all rows before t are below, or at if that is less: a list that
+// ends at a time reads no newer rows. nil: at.
+func until(t *time.Time, at id.UUID) id.UUID {
+	if t == nil {
+		return at
+	}
+	if end := id.At(t.Add(idSlack)); bytes.Compare(end[:], at[:]) < 0 {
+		return end
+	}
+	return at
 }
 
 // All as a limit reads the whole list.

@@ -117,7 +117,7 @@ func (v View) Usage(ctx context.Context, by UsageGroup, from, to time.Time) ([]a
 }
 
 func sums[T any](ctx context.Context, v View, query string, from, to time.Time, group func(T) api.UsageGroup) ([]api.UsageGroup, error) {
-	rows, err := all[T](ctx, v, query, v.tenant, from, to, since(&from))
+	rows, err := all[T](ctx, v, query, v.tenant, from, to, since(&from), until(&to, last))
 	if err != nil {
 		return nil, err
 	}
