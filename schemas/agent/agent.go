@@ -155,7 +155,7 @@ func (m *Manifest) HasBuiltin(name string) bool { return slices.Contains(m.Tools
 // (manifest.limits.max_steps). It may wait for its turn to compile a schema; it returns the
 // error of ctx if that ends meanwhile.
 func Parse(ctx context.Context, at string, doc json.RawMessage) (*Manifest, error) {
-	if err := validate(ctx, at, doc); err != nil {
+	if err := validate(ctx, at, doc, false); err != nil {
 		return nil, err
 	}
 	return Load(doc)

@@ -81,6 +81,14 @@ func TestManifestFieldsAreChecked(t *testing.T) {
 		{"a field named twice", `{` + model + `, ` + model + `}`, `manifest: names "model" twice in one object`},
 		{"no object", `[]`, "manifest: must be an object"},
 		{"null", `null`, "manifest: required"},
+		{"a limit that is null is not none", `{` + model + `, "limits": {"max_cost_usd": null}}`, "manifest.limits.max_cost_usd: must not be null"},
+		{"allow that is null is not everything", `{` + model + `, "tools": {"mcp": [{"server": "s", "allow": null}], "browser_skills": [{"skill": null, "allow": null}]}}`,
+			"manifest.tools.mcp[0].allow: must not be null; manifest.tools.browser_skills[0].skill: must not be null; manifest.tools.browser_skills[0].allow: must not be null"},
+		{"a section that is null", `{"model": null, "instructions": null, "tools": null, "knowledge_bases": null, "hitl": null, "output_schema": null, "guardrails": null, "limits": null, "memory": null, "handoffs": null}`,
+			"manifest.model: must not be null; manifest.instructions: must not be null; manifest.tools: must not be null; manifest.knowledge_bases: must not be null; manifest.hitl: must not be null; " +
+				"manifest.output_schema: must not be null; manifest.guardrails: must not be null; manifest.limits: must not be null; manifest.memory: must not be null; manifest.handoffs: must not be null"},
+		{"a model without a name", `{"model": {"provider": "openai", "name": null, "temperature": null, "thinking": null}}`, "manifest.model.name: must not be null; manifest.model.temperature: must not be null"},
+		{"null in lists", `{` + model + `, "tools": {"mcp": [null]}, "hitl": {"rules": [{"tool": "*", "on_timeout": null}]}}`, "manifest.tools.mcp[0]: must be an object; manifest.hitl.rules[0].on_timeout: must not be null"},
 		{"not JSON", `{"model": `, "manifest: is not JSON"},
 		{"two documents", `{` + model + `} {}`, "manifest: has something behind its end"},
 		{"not UTF-8", "{\"instructions\": \"\xff\"}", "manifest: is not UTF-8"},
@@ -107,7 +115,7 @@ func TestSeveralComplaintsAreOneProblem(t *testing.T) {
 
 func TestTheSmallestManifestGetsTheDefaults(t *testing.T) {
 	m, err := Parse(t.Context(), "manifest", json.RawMessage(`{`+model+`, "tools": {"mcp": [{"server": "shop"}, {"server": "none", "allow": []}], "browser_skills": [{"skill": "s"}]},
-		"hitl": {"rules": [{"tool": "shop.*"}]}, "output_schema": null, "limits": null}`))
+		"hitl": {"rules": [{"tool": "shop.*"}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +129,22 @@ func TestTheSmallestManifestGetsTheDefaults(t *testing.T) {
 	}
 	if !reflect.DeepEqual(m, want) {
 		t.Fatalf("got  %+v\nwant %+v", m, want)
+	}
+}
+
+// Null is for what may be null, and for what is not the manifest's own: a schema. Manifests that were
+// stored with null before it was refused are read, and a skill can be added to them.
+func TestNullWhereItMayBe(t *testing.T) {
+	if _, err := Parse(t.Context(), "manifest", json.RawMessage(`{"model": {"provider": "openai", "name": "m", "thinking": null}, "output_schema": {"enum": [1, null], "default": null}}`)); err != nil {
+		t.Error(err)
+	}
+	stored := json.RawMessage(`{` + model + `, "limits": null, "output_schema": null, "tools": {"mcp": [{"server": "shop", "allow": null}]}}`)
+	m, err := Load(stored)
+	if err != nil || m.OutputSchema != nil || m.Limits.MaxSteps != DefaultMaxSteps || m.Tools.MCP[0].Allow[0] != "*" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, changed, err := WithSkill(t.Context(), stored, "book", []string{"run"}); err != nil || !changed {
+		t.Errorf("%v, %v", changed, err)
 	}
 }
 

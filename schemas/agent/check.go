@@ -54,9 +54,9 @@ func ValidPattern(s string) bool {
 	return star == len(s)-1 && (star == 0 || s[star-1] == '.' || s[star-1] == ':')
 }
 
-// validate returns everything that is wrong with a manifest.
-func validate(ctx context.Context, at string, doc json.RawMessage) error {
-	c := &complaints{}
+// validate returns everything that is wrong with a manifest. With nulls, null counts as absent.
+func validate(ctx context.Context, at string, doc json.RawMessage, nulls bool) error {
+	c := &complaints{nulls: nulls}
 	if len(doc) > MaxBytes {
 		c.say(at, "must have at most %d bytes", MaxBytes)
 		return c.problem()

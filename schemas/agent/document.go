@@ -102,15 +102,20 @@ func value(dec *json.Decoder, depth int) (any, error) {
 // clip shortens what a message quotes.
 func clip(s string) string { return problem.Clip(s, 40) }
 
-// complaints collects errors; its methods read a value as the type that it should have. A
-// missing value, or null, is absent: ok is false and no error is added.
+// complaints collects errors, one for each path; its methods read a value as the type that it
+// should have. A missing value is absent: ok is false and no error is added. So is null, of which
+// object complains.
 type complaints struct {
 	fields   []problem.Field
 	patterns check.Patterns // of guardrails and output_schema, which share one bound
+	nulls    bool           // null counts as absent in every field
 }
 
+// nullable are the fields that may be null.
+var nullable = []string{"thinking"}
+
 func (c *complaints) say(at, format string, args ...any) {
-	if len(c.fields) < maxComplaints {
+	if len(c.fields) < maxComplaints && !slices.ContainsFunc(c.fields, func(f problem.Field) bool { return f.Path == at }) {
 		c.fields = append(c.fields, problem.Field{Path: at, Message: fmt.Sprintf(format, args...)})
 	}
 }
@@ -132,8 +137,12 @@ func (c *complaints) object(at string, v any, known ...string) (object, bool) {
 		return object{}, false
 	}
 	for _, name := range o.names {
-		if len(known) > 0 && !slices.Contains(known, name) {
+		switch {
+		case len(known) == 0:
+		case !slices.Contains(known, name):
 			c.say(at+"."+clip(name), "unknown field")
+		case o.values[name] == nil && !c.nulls && !slices.Contains(nullable, name):
+			c.say(at+"."+name, "must not be null")
 		}
 	}
 	return o, true

@@ -43,8 +43,8 @@ func WithSkill(ctx context.Context, manifest json.RawMessage, slug string, ops [
 		tools = []byte("{}")
 	}
 	merged = withMember(manifest, "tools", withMember(tools, "browser_skills", list))
-	_, err = Parse(ctx, "manifest", merged)
-	return merged, true, err
+	// A manifest that was stored before null was refused may hold it.
+	return merged, true, validate(ctx, "manifest", merged, true)
 }
 
 // withMember returns an object with one member replaced, or added behind the others.

@@ -112,6 +112,16 @@ func (v *validator) say(at *path, format string, args ...any) {
 	}
 }
 
+const notNull = "must not be null"
+
+// required says that a field is missing, unless it is null, which object has said.
+func (v *validator) required(at *path) {
+	p := at.String()
+	if !slices.Contains(v.Faults, problem.Field{Path: p, Message: notNull}) {
+		v.say(at, "required")
+	}
+}
+
 func (v *validator) warn(at *path, format string, args ...any) {
 	if len(v.Warnings) < maxFaults {
 		v.Warnings = append(v.Warnings, problem.Field{Path: at.String(), Message: fmt.Sprintf(format, args...)})
@@ -135,8 +145,8 @@ func (v *validator) readable(at *path, doc []byte) bool {
 	return false
 }
 
-// object reads an object: its known members, null counting as absent. It reports members that
-// are unknown or stand twice.
+// object reads an object: its known members. It reports members that are unknown, stand twice or are
+// null, which count as absent.
 func (v *validator) object(at *path, raw []byte, known ...string) (map[string][]byte, bool) {
 	if scan.KindOf(raw) != scan.Object {
 		v.say(at, "must be an object")
@@ -150,6 +160,8 @@ func (v *validator) object(at *path, raw []byte, known ...string) (map[string][]
 			v.say(at.key(key), "unknown field")
 		case seen[key]:
 			v.say(at.key(key), "stands twice in one object")
+		case scan.KindOf(val) == scan.Null:
+			v.say(at.key(key), notNull)
 		}
 		if seen[key] = true; scan.KindOf(val) != scan.Null {
 			out[key] = val
@@ -170,7 +182,7 @@ func (v *validator) definition(at *path, doc []byte) {
 	}
 	v.byID = map[string]int{}
 	if top["nodes"] == nil {
-		v.say(at.key("nodes"), "required")
+		v.required(at.key("nodes"))
 	}
 	complete := v.entries(at.key("nodes"), top["nodes"], MaxNodes, v.node)
 	if complete && len(v.nodes) == 0 && top["nodes"] != nil {
@@ -256,7 +268,7 @@ func (v *validator) node(at *path, raw []byte) {
 	v.nodeID(n, o["id"])
 	if !known {
 		if o["type"] == nil {
-			v.say(at.key("type"), "required")
+			v.required(at.key("type"))
 		} else {
 			v.say(at.key("type"), "must be one of %s", strings.Join(names(NodeTypes), ", "))
 		}
@@ -268,7 +280,7 @@ func (v *validator) node(at *path, raw []byte) {
 		case val != nil:
 			v.field(n, at.key(f.name), f, val)
 		case f.need:
-			v.say(at.key(f.name), "required")
+			v.required(at.key(f.name))
 		}
 	}
 }
@@ -276,7 +288,7 @@ func (v *validator) node(at *path, raw []byte) {
 func (v *validator) nodeID(n *nodeIn, raw []byte) {
 	at := n.at.key("id")
 	if raw == nil {
-		v.say(at, "required")
+		v.required(at)
 		return
 	}
 	if scan.KindOf(raw) == scan.String {
@@ -480,7 +492,7 @@ func (v *validator) edge(at *path, raw []byte) {
 		raw := o[name]
 		switch {
 		case raw == nil:
-			v.say(at.key(name), "required")
+			v.required(at.key(name))
 		case scan.KindOf(raw) != scan.String:
 			v.say(at.key(name), "must be a string")
 		default:

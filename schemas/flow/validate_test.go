@@ -159,7 +159,10 @@ func TestFaults(t *testing.T) {
 		{"seconds are a number", one(`{"id": "a", "type": "delay", "seconds": "1"}`), "definition.nodes[0].seconds: must be a number"},
 		{"seconds are not negative", one(`{"id": "a", "type": "delay", "seconds": -1}`), "definition.nodes[0].seconds: must be from 0"},
 		{"a number beyond every number", one(`{"id": "a", "type": "delay", "seconds": 1e999}`), "definition.nodes[0].seconds: must be from 0"},
-		{"null counts as missing", one(`{"id": "a", "type": "delay", "seconds": null}`), "definition.nodes[0].seconds: required"},
+		{"null is no number", one(`{"id": "a", "type": "delay", "seconds": null}`), "definition.nodes[0].seconds: must not be null"},
+		{"null is no id, type and text", `{"nodes": [{"id": null, "type": null}, {"id": "t", "type": "wait_event", "event": "e", "timeout_minutes": null}], "edges": [{"from": "t", "to": null, "when": null}], "variables": null}`,
+			"definition.variables: must not be null; definition.nodes[0].id: must not be null; definition.nodes[0].type: must not be null; definition.nodes[1].timeout_minutes: must not be null; definition.edges[0].to: must not be null; definition.edges[0].when: must not be null"},
+		{"null for the lists", `{"nodes": null, "edges": null}`, "definition.nodes: must not be null; definition.edges: must not be null"},
 		{"edges are a list", `{"nodes": [` + delays("a") + `], "edges": {}}`, "definition.edges: must be a list"},
 		{"an edge is an object", `{"nodes": [` + delays("a") + `], "edges": ["a"]}`, "definition.edges[0]: must be an object"},
 		{"an edge needs its ends", `{"nodes": [` + delays("a") + `], "edges": [{}]}`, "definition.edges[0].from: required; definition.edges[0].to: required"},
@@ -218,7 +221,8 @@ func TestFaultsAreToldTogether(t *testing.T) {
 func TestWhatIsAccepted(t *testing.T) {
 	for name, doc := range map[string]string{
 		"one node":                       def("a", ""),
-		"no edges":                       `{"nodes": [` + delays("a b") + `], "edges": null, "variables": null}`,
+		"no edges":                       `{"nodes": [` + delays("a b") + `]}`,
+		"null as a value":                `{"nodes": [{"id": "s", "type": "set", "values": {"x": null}}], "variables": {"y": null}}`,
 		"a diamond":                      def("a b c d", "a>b a>c b>d c>d"),
 		"the longest id":                 def(strings.Repeat("a", 64)+" _-", ""),
 		"zero seconds":                   one(`{"id": "a", "type": "delay", "seconds": 0}`),

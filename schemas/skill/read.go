@@ -30,9 +30,11 @@ type reader struct {
 	size     int // of all patterns
 }
 
-// say adds a fault of form.
+const notNull = "must not be null"
+
+// say adds a fault of form. A field that is null is not missing too.
 func (r *reader) say(at, format string, args ...any) {
-	if len(r.shape) < maxFaults {
+	if len(r.shape) < maxFaults && !(format == "required" && slices.Contains(r.shape, problem.Field{Path: at, Message: notNull})) {
 		r.shape = append(r.shape, problem.Field{Path: at, Message: fmt.Sprintf(format, args...)})
 	}
 }
@@ -87,8 +89,13 @@ func member(at, name string) string {
 
 func item(at string, i int) string { return at + "[" + strconv.Itoa(i) + "]" }
 
-// object reads an object: its known members, null counting as absent.
+// object reads an object: its known members. One that is null is a fault, and counts as absent.
 func (r *reader) object(at string, raw []byte, known ...string) (map[string][]byte, bool) {
+	return r.objectOr(at, raw, nil, known...)
+}
+
+// objectOr is object where null is no fault in the nullable members.
+func (r *reader) objectOr(at string, raw []byte, nullable []string, known ...string) (map[string][]byte, bool) {
 	if scan.KindOf(raw) != scan.Object {
 		r.say(at, "must be an object")
 		return nil, false
@@ -101,6 +108,8 @@ func (r *reader) object(at string, raw []byte, known ...string) (map[string][]by
 			r.say(member(at, key), "unknown field")
 		case seen[key]:
 			r.say(member(at, key), "stands twice in one object")
+		case scan.KindOf(val) == scan.Null && !slices.Contains(nullable, key):
+			r.say(member(at, key), notNull)
 		}
 		if seen[key] = true; scan.KindOf(val) != scan.Null {
 			out[key] = val

@@ -156,6 +156,11 @@ func TestWhatIsRefusedWhenSaved(t *testing.T) {
 		{"everything", nil, ok, ""},
 		// The document.
 		{"no definition", []at{{"definition", "null"}}, invalid, "definition: required"},
+		{"null for a list", []at{{"definition.compensation", "null"}}, invalid, "definition.compensation: must not be null"},
+		{"null for what is required", []at{{"definition.steps[0].id", "null"}, {"definition.start_url", "null"}}, invalid, "definition.start_url: must not be null; definition.steps[0].id: must not be null"},
+		{"null for a value", []at{{"definition.assertions[0].value", "null"}}, invalid, "definition.assertions[0].value: must not be null"},
+		{"null in the policy", []at{{"policy.sla_minutes", "null"}}, invalid, "policy.sla_minutes: must not be null"},
+		{"null for a target", []at{{"definition.steps[3].target", "null"}}, ok, ""},
 		{"no object", []at{{"definition", "[]"}}, invalid, "definition: must be an object"},
 		{"an unknown field", []at{{"definition.extra", "1"}}, invalid, "definition.extra: unknown field"},
 		{"a strange field", []at{{"definition.a b", "1"}}, invalid, `definition["a b"]: unknown field`},

@@ -129,7 +129,7 @@ func hasItems(list []byte) bool {
 }
 
 func (r *reader) step(at string, raw []byte) (s Step) {
-	o, ok := r.object(at, raw, "id", "phase", "kind", "target", "value", "param", "secret", "secret_ref")
+	o, ok := r.objectOr(at, raw, []string{"target", "value"}, "id", "phase", "kind", "target", "value", "param", "secret", "secret_ref")
 	if !ok {
 		return s
 	}
