@@ -47,7 +47,7 @@ type SourcePatch struct {
 	Name        *string               `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
 	Config      Opt[Value]            `json:"config,omitzero" doc:"Replaces the old one. At another origin (scheme, host, port) the stored credentials are dropped unless the same body has credentials."`
 	Credentials map[string]string     `json:"credentials,omitempty" doc:"Replace the old ones."`
-	Schedule    Opt[string]           `json:"schedule,omitzero" doc:"When it syncs; null: by hand only."`
+	Schedule    Opt[string]           `json:"schedule,omitzero" maxLength:"200" doc:"When it syncs; null: by hand only."`
 	Timezone    *string               `json:"timezone,omitempty" maxLength:"100" doc:"Of the schedule."`
 	Enabled     *bool                 `json:"enabled,omitempty" doc:"false ends a sync on its way; its documents stay."`
 }

@@ -73,6 +73,8 @@ func TestRoutes(t *testing.T) {
 		{"a provider that the guard refuses", "POST", "/v1/model-providers", `{"slug": "x", "kind": "openai", "base_url": "http://localhost/", "credentials": {"api_key": "k"}}`, 400, "VALIDATION", "base_url: refused by the outbound guard", ""},
 		{"a provider's address has no query", "POST", "/v1/model-providers", `{"slug": "x", "kind": "openai", "base_url": "https://m.example/v1?a=b", "credentials": {"api_key": "k"}}`, 400, "VALIDATION", "base_url: must hold neither a query nor a fragment", ""},
 		{"a provider's address has no fragment", "PATCH", "/v1/model-providers/{provider}", `{"base_url": "https://m.example/v1#a"}`, 400, "VALIDATION", "base_url: must hold neither a query nor a fragment", ""},
+		{"too many prices", "PATCH", "/v1/model-providers/{provider}", `{"prices": {` + prices(501) + `}}`, 400, "VALIDATION", "prices", ""},
+		{"as many as there may be", "PATCH", "/v1/model-providers/{provider}", `{"prices": {` + prices(500) + `}}`, 200, "", `"m499"`, "model_provider.update"},
 		{"take the prices away", "PATCH", "/v1/model-providers/{provider}", `{"prices": null}`, 200, "", `"prices":{}`, "model_provider.update"},
 		{"the simulated provider is built in", "POST", "/v1/model-providers", `{"slug": "simulated", "kind": "openai", "base_url": "https://m.example", "credentials": {"api_key": "k"}}`, 400, "VALIDATION", "slug: is the name of the built-in provider", ""},
 		{"a taken provider slug", "POST", "/v1/model-providers", `{"slug": "mine", "kind": "openai", "base_url": "https://m.example", "credentials": {"api_key": "k"}}`, 409, "SLUG_TAKEN", "", ""},
