@@ -35,6 +35,14 @@ func (v View) Node(ctx context.Context, n id.NodeID) (*api.OrgNode, error) {
 // CreateNode creates an org node.
 func (t *Tx) CreateNode(ctx context.Context, in *api.OrgNodeCreate) (*api.OrgNode, error) {
 	n := id.NodeID{UUID: id.NewAnywhere()}
+	if in.ParentID != nil {
+		if _, err := t.exec(ctx, "nodes_lock", t.tenant); err != nil {
+			return nil, fmt.Errorf("lock org nodes: %w", err)
+		}
+		if err := t.checkLevels(ctx, n, *in.ParentID); err != nil {
+			return nil, err
+		}
+	}
 	_, err := t.exec(ctx, "node_insert", t.tenant, n, in.Name, in.ParentID)
 	if pg.IsForeignKey(err, "org_nodes_tenant_id_parent_id_fkey") {
 		return nil, noParent()
@@ -49,6 +57,22 @@ func (t *Tx) CreateNode(ctx context.Context, in *api.OrgNodeCreate) (*api.OrgNod
 }
 
 func noParent() error { return problem.Invalid("parent_id", "there is no such org node") }
+
+// maxLevels is how many org nodes may be above one another. What decides on tool calls reads no more
+// (grants.sql), so that a grant on the highest one counts for the lowest.
+const maxLevels = 100
+
+// checkLevels refuses a parent under which the node, with those below it, would be too deep.
+func (t *Tx) checkLevels(ctx context.Context, n, parent id.NodeID) error {
+	levels, err := scalars[int](ctx, t.View, "node_levels", t.tenant, n, parent)
+	if err != nil {
+		return fmt.Errorf("count the levels of org nodes: %w", err)
+	}
+	if levels[0] > maxLevels {
+		return problem.Invalid("parent_id", fmt.Sprintf("is too deep: at most %d org nodes may be above one another", maxLevels))
+	}
+	return nil
+}
 
 // UpdateNode changes the fields set in the patch; a parent below the node itself is
 // VALIDATION.
@@ -71,6 +95,9 @@ func (t *Tx) UpdateNode(ctx context.Context, n id.NodeID, in *api.OrgNodePatch) 
 		}
 		if below[0] {
 			return nil, problem.Invalid("parent_id", "is this org node or one below it")
+		}
+		if err := t.checkLevels(ctx, n, parent); err != nil {
+			return nil, err
 		}
 	}
 	_, err = t.exec(ctx, "node_update", t.tenant, n, name, in.ParentID.OrPtr(old.ParentID))

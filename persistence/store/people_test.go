@@ -15,6 +15,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
 )
 
 // human creates a user whose password has that hash.
@@ -135,6 +136,81 @@ func TestTwoMovesMakeNoCycle(t *testing.T) {
 		if (errs[0] == nil) == (errs[1] == nil) || !isCode(errors.Join(errs[:]...), problem.CodeValidation) {
 			t.Fatal(errs)
 		}
+	}
+}
+
+// A grant on the highest of 100 nodes counts for an agent on the lowest, and no node is deeper.
+func TestNodesAreNoDeeperThanGrantsReach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var line, pair []id.NodeID // each below the one before
+	grow := func(nodes *[]id.NodeID, n int) {
+		t.Helper()
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+			for range n {
+				var parent *id.NodeID
+				if len(*nodes) > 0 {
+					parent = &(*nodes)[len(*nodes)-1]
+				}
+				made, err := tx.CreateNode(ctx, &api.OrgNodeCreate{Name: "n", ParentID: parent})
+				if err != nil {
+					return err
+				}
+				*nodes = append(*nodes, made.ID)
+			}
+			return nil
+		})
+	}
+	grow(&line, maxLevels)
+	grow(&pair, 2)
+	low := line[maxLevels-1]
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		s, err := tx.server(ctx, "orders")
+		if err != nil {
+			return err
+		}
+		_, err = tx.CreateGrant(ctx, &api.ToolGrantCreate{Source: api.ToolSource(tool.MCP), MCPServerID: &s, ToolPattern: "*", Effect: tool.Deny, NodeID: &line[0]})
+		return err
+	})
+	a := pgtest.Agent(t, w.db.Admin(t), w.a)
+	if _, err := w.db.Admin(t).Exec(t.Context(), `UPDATE agents SET node_id = $2 WHERE id = $1`, a, low); err != nil {
+		t.Fatal(err)
+	}
+	access, err := w.View(w.a).Access(t.Context(), a)
+	if err != nil || len(access.Chain) != maxLevels || len(access.Grants) != 1 || access.Grants[0].Effect != tool.Deny {
+		t.Errorf("%+v, %v", access, err)
+	}
+	move := func(n, under id.NodeID) error {
+		return w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+			return second(tx.UpdateNode(ctx, n, &api.OrgNodePatch{ParentID: api.Some(under)}))
+		})
+	}
+	for what, err := range map[string]error{
+		"a node below the lowest": w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+			return second(tx.CreateNode(ctx, &api.OrgNodeCreate{Name: "n", ParentID: &low}))
+		}),
+		"a node that is moved there":        move(pair[1], low),
+		"a node with one below it":          move(pair[0], line[maxLevels-2]),
+		"the whole line below another node": move(line[0], pair[1]),
+	} {
+		if !isCode(err, problem.CodeValidation) || !strings.Contains(err.Error(), "parent_id: ") || !strings.Contains(err.Error(), "100") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := move(pair[0], line[maxLevels-3]); err != nil {
+		t.Errorf("the deepest place of two: %v", err)
+	}
+	// Nodes that are too deep already can be changed, and moved up.
+	if _, err := w.db.Admin(t).Exec(t.Context(), `UPDATE org_nodes SET parent_id = $2 WHERE id = $1`, pair[0], low); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+		return second(tx.UpdateNode(ctx, pair[1], &api.OrgNodePatch{Name: ptr("New")}))
+	}); err != nil {
+		t.Errorf("a rename: %v", err)
+	}
+	if err := move(pair[1], line[0]); err != nil {
+		t.Errorf("a move up: %v", err)
 	}
 }
 

@@ -40,6 +40,20 @@ WITH RECURSIVE chain AS (
 )
 SELECT EXISTS (SELECT FROM chain WHERE id = $2) AS below
 
+-- How many nodes would be above one another if the node $2 were under $3; no more are counted than
+-- are needed to know that there are more than 100.
+-- name: node_levels
+WITH RECURSIVE above (id, n) AS (
+  SELECT $3::uuid, 1
+  UNION ALL
+  SELECT o.parent_id, a.n + 1 FROM above a JOIN org_nodes o ON o.tenant_id = $1 AND o.id = a.id WHERE o.parent_id IS NOT NULL AND a.n <= 100
+), below (id, n) AS (
+  SELECT $2::uuid, 1
+  UNION ALL
+  SELECT o.id, b.n + 1 FROM below b JOIN org_nodes o ON o.tenant_id = $1 AND o.parent_id = b.id WHERE b.n <= 100
+)
+SELECT (SELECT max(n) FROM above) + (SELECT max(n) FROM below) AS levels
+
 -- name: node_insert
 INSERT INTO org_nodes (tenant_id, id, name, parent_id) VALUES ($1, $2, $3, $4)
 
