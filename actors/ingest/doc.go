@@ -5,7 +5,7 @@
 // of sources change my row (a new content, other settings of the base, a deletion), set owes and
 // wake me; so does the sweep, if that message is lost. The sweep also tells me that my timer is due.
 //
-//	                                    +-- storage failed: timer, later again --+
+//	                                    +-- not now: a timer, and later again ---+
 //	                                    v                                        |
 //	new content, other settings ---> queued ---> processing: a generation is written
 //	                                    ^ a place        |           |
@@ -23,13 +23,18 @@
 //
 // Where the base has a model of embeddings, each batch of chunks gets its vectors before it is
 // written, and the row says with the generation which model made them. A provider that is down
-// postpones the document without end; one that refuses fails it, and what is shown stays. What the
+// postpones the document without end, and so does a store of files that is away; a provider that refuses fails it, and what
+// is shown stays. What the
 // vectors cost is a usage record in the commit that ends the generation or postpones it; a generation
 // that another change of the row or a crash has overtaken is not billed.
 //
 // A document waits in memory for one of the node's places, and is queued until it has one: what waits over the
 // ends of many processes has not been begun. An activation that finds a generation that another one began begins
-// a new one: nothing tells how far that one came. A file that ended its node five times is failed.
+// a new one: nothing tells how far that one came. A document whose reading a process did not survive five times is failed. A node that
+// stops, or whose shard moves, ends a reading itself and takes the attempt back.
+//
+// failed is for good if the file is the reason. If it is not (no vectors, five attempts in vain) the content counts as not
+// read (read_content < 0): the next sync of the document's source fetches it again, and an upload can be uploaded again.
 //
 // Owner of: status, error, attempts, generation, shown and what was shown, chunks and owes of a
 // document, and its timer. The API writes the same row, and counts the version up.

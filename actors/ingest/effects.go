@@ -18,6 +18,8 @@ const (
 	batch = 200 // chunks that one transaction writes
 	// batchBytes bounds the text of one transaction.
 	batchBytes = 1 << 20
+	// patienceTakeBack bounds how long a reading that its node ends holds up the node's stop.
+	patienceTakeBack = 2 * time.Second
 	// mostChunks bounds a document.
 	mostChunks = 200_000
 	// pauseClean is the pause before what could not be removed is tried again.
@@ -26,6 +28,11 @@ const (
 
 // errNoVectors: the provider of embeddings cannot serve now.
 var errNoVectors = errors.New("the provider of embeddings does not answer")
+
+// noVectors: the provider of embeddings refuses. The fault is not the file's.
+type noVectors struct{ reason string }
+
+func (e *noVectors) Error() string { return e.reason }
 
 // errOvertaken: the row has moved on.
 var errOvertaken = errors.New("the document has another generation, another content, or is gone")
@@ -47,8 +54,9 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	w := &writer{kind: k, ctx: ctx, to: knowledge.Target{Tenant: a.Tenant, Document: id.DocumentID{UUID: a.ID}, Base: r.Base, Number: r.Number,
 		Generation: r.Generation, Content: r.Content}}
 	place := k.entered.take(a)
-	if place == nil {
-		return nil // the activation has ended
+	if place == nil { // the activation has ended
+		k.takeBack(ctx, w.to)
+		return nil
 	}
 	defer place.Give(a.Tenant)
 	if r.embeds() {
@@ -57,8 +65,11 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	building.Inc()
 	defer building.Dec()
 	info, err := k.read(ctx, a, r, w)
-	fault := new(document.Fault)
+	fault, refused := new(document.Fault), new(noVectors)
 	switch {
+	case ctx.Err() != nil: // the activation has ended; its result would be dropped
+		k.takeBack(ctx, w.to)
+		return nil
 	case err == nil:
 		built := Built{r.Generation, w.written, info.MediaType, nil, w.used}
 		if w.model != nil {
@@ -66,15 +77,25 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 			built.EmbeddedBy = &by
 		}
 		return built
-	case ctx.Err() != nil: // the activation has ended; its result would be dropped
-		return nil
 	case errors.Is(err, errOvertaken):
 		return Overtaken{r.Generation}
 	case errors.As(err, &fault):
-		return Unreadable{r.Generation, fault.Reason, w.used}
+		return Unreadable{r.Generation, fault.Reason, false, w.used}
+	case errors.As(err, &refused):
+		return Unreadable{r.Generation, refused.reason, true, w.used}
 	}
 	k.log(k.cfg.Log.Warn(), a).Err(err).Int("attempt", r.Attempts).Msg("indexing a document was interrupted")
-	return Interrupted{r.Generation, errors.Is(err, errNoVectors), w.used}
+	return Interrupted{r.Generation, errors.Is(err, errNoVectors) || k.cfg.Files.Away(err), w.used}
+}
+
+// takeBack takes the attempt back of a generation that this node ends, because it stops or its shard moves: only a
+// process that dies counts.
+func (k *kind) takeBack(ctx context.Context, to knowledge.Target) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patienceTakeBack)
+	defer cancel()
+	if err := k.cfg.Store.TakeBack(ctx, to); err != nil {
+		k.log(k.cfg.Log.Warn(), cluster.Address{Tenant: to.Tenant, ID: to.Document.UUID}).Err(err).Msg("an attempt to index a document could not be taken back")
+	}
 }
 
 // read reads the document and writes its chunks. A document that gets vectors has a place for reading until its
@@ -162,7 +183,7 @@ func (w *writer) flush() error {
 	return nil
 }
 
-// embed makes the vectors of the chunks that wait. A failure that stays is a fault of the document.
+// embed makes the vectors of the chunks that wait. A failure that stays is noVectors.
 func (w *writer) embed() ([][]float32, error) {
 	if w.model == nil {
 		return nil, nil
@@ -181,14 +202,14 @@ func (w *writer) embed() ([][]float32, error) {
 	refused := new(model.Error)
 	switch {
 	case err == nil && (len(out.Vectors) != len(texts) || w.width != 0 && len(out.Vectors[0]) != w.width):
-		return nil, &document.Fault{Reason: "the model of embeddings changed the number of its dimensions while it read the document"}
+		return nil, &noVectors{"the model of embeddings changed the number of its dimensions while it read the document"}
 	case err == nil:
 		w.width = len(out.Vectors[0])
 		return out.Vectors, nil
 	case !errors.As(err, &refused): // of the service: its database, its keys
 		return nil, err
 	case refused.Kind == model.Refused || refused.Kind == model.Broken:
-		return nil, &document.Fault{Reason: "no vectors could be made: " + refused.Message}
+		return nil, &noVectors{"no vectors could be made: " + refused.Message}
 	}
 	return nil, errors.Join(errNoVectors, err)
 }

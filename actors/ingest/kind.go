@@ -27,6 +27,8 @@ type Store interface {
 	Document(ctx context.Context, t id.TenantID, d id.DocumentID) (*knowledge.Document, error)
 	// Write adds chunks and their vectors (nil: none) to a generation; false: the row has moved on.
 	Write(ctx context.Context, to knowledge.Target, chunks []document.Chunk, vectors [][]float32) (bool, error)
+	// TakeBack takes back that a generation was begun, unless the row has moved on: it is no attempt.
+	TakeBack(ctx context.Context, to knowledge.Target) error
 	// Drop deletes the chunks of other generations than keep, up to last.
 	Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep, last int) error
 }
@@ -35,6 +37,8 @@ type Store interface {
 type Files interface {
 	Open(ctx context.Context, t id.TenantID, f id.FileID) (io.ReadCloser, error)
 	Delete(ctx context.Context, t id.TenantID, f id.FileID) error
+	// Away reports whether an error of Open, or of reading what it returned, means that the store cannot serve now.
+	Away(err error) bool
 }
 
 // Parser reads files (transport/parser). A file that cannot be read is a *document.Fault.

@@ -51,7 +51,10 @@ func (f *files) Open(_ context.Context, _ id.TenantID, file id.FileID) (io.ReadC
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	content, ok := f.content[file]
-	if !ok || f.down {
+	switch {
+	case f.down:
+		return nil, fmt.Errorf("open a file: %w", errAway)
+	case !ok:
 		return nil, errors.New("no such file")
 	}
 	return io.NopCloser(strings.NewReader(content)), nil
@@ -63,6 +66,11 @@ func (f *files) Delete(_ context.Context, _ id.TenantID, file id.FileID) error {
 	delete(f.content, file)
 	return nil
 }
+
+// errAway: the store of files is down.
+var errAway = errors.New("no connection")
+
+func (*files) Away(err error) bool { return errors.Is(err, errAway) }
 
 func (f *files) Parse(ctx context.Context, in document.Input, _ document.Chunking, emit func(document.Chunk) error) (info document.Info, err error) {
 	r, err := in.Open(ctx)
@@ -450,6 +458,69 @@ func TestANodeThatDies(t *testing.T) {
 	}
 }
 
+// A reading that ordinary restarts of nodes break off, however often, is no attempt: it is begun again until it ends.
+func TestRestartsAreNoAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.embeds("m")
+	d := w.put("apple\nbanana")
+	gate := make(chan struct{})
+	w.models.gate = gate
+	for i := range 7 {
+		n := clustertest.Node()
+		ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Embedder: w.models, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.wake(n, d)
+		testkit.Eventually(t, "the provider is asked", func() bool {
+			w.models.mu.Lock()
+			defer w.models.mu.Unlock()
+			return w.models.calls == i+1
+		})
+		if err := n.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.one(`SELECT concat_ws(' ', status, generation, attempts) FROM kb_documents WHERE id = $1`, d); got != fmt.Sprintf("processing %d 0", i+1) {
+			t.Fatalf("after %d restarts: %s", i+1, got)
+		}
+	}
+	close(gate)
+	if got := w.settled(w.start(), d); got != "ready - 2 2" {
+		t.Errorf("%s", got)
+	}
+}
+
+// An attempt of which the row says something else by now is not taken back.
+func TestWhatIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.put("apple")
+	to := knowledge.Target{Tenant: w.tenant, Document: d, Base: w.base, Generation: 2, Content: 1}
+	for _, c := range []struct {
+		status     string
+		generation int
+		content    int
+		attempts   int
+		left       string
+	}{
+		{"processing", 2, 1, 3, "2"},
+		{"processing", 2, 1, 0, "0"}, // the API counts anew
+		{"processing", 3, 1, 3, "3"},
+		{"processing", 2, 2, 3, "3"},
+		{"queued", 2, 1, 3, "3"},
+		{"failed", 2, 1, 3, "3"},
+	} {
+		w.exec(`UPDATE kb_documents SET status = $2, generation = $3, content = $4, attempts = $5 WHERE id = $1`, d, c.status, c.generation, c.content, c.attempts)
+		if err := w.chunks.TakeBack(t.Context(), to); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.one(`SELECT attempts::text FROM kb_documents WHERE id = $1`, d); got != c.left {
+			t.Errorf("%+v: %s attempts", c, got)
+		}
+	}
+}
+
 // paused holds the first removal back.
 type paused struct {
 	*knowledge.Chunks
@@ -490,7 +561,7 @@ func TestARemovalThatIsLate(t *testing.T) {
 	}
 }
 
-// While storage fails the document waits for its timer, and is read when it comes.
+// While the store of files is away, however long, the document waits for its timer, and is read when it comes back.
 func TestStorageThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -498,9 +569,15 @@ func TestStorageThatFails(t *testing.T) {
 	w.files.down = true
 	d := w.put("text")
 	w.wake(n, d)
-	testkit.Eventually(t, "the document waits", func() bool {
-		return w.one(`SELECT concat_ws(' ', status, owes, attempts, (SELECT count(*) FROM timers WHERE entity_id = d.id)) FROM kb_documents d WHERE id = $1`, d) == "queued f 1 1"
-	})
+	for i := range 8 {
+		if i > 0 {
+			n.Tell(cluster.Address{Kind: msg.KindIngest, Tenant: w.tenant, ID: d.UUID}, durable.TimerDue{Name: "again"})
+		}
+		testkit.Eventually(t, "the document waits", func() bool {
+			return w.one(`SELECT concat_ws(' ', status, owes, generation, attempts, (SELECT count(*) FROM timers WHERE entity_id = d.id)) FROM kb_documents d WHERE id = $1`, d) ==
+				fmt.Sprintf("queued f %d %d 1", i+1, min(i+1, 3))
+		})
+	}
 	w.files.mu.Lock()
 	w.files.down = false
 	w.files.mu.Unlock()
@@ -592,6 +669,9 @@ func TestProvidersThatFail(t *testing.T) {
 		w.embeds("bad")
 		if got := w.settled(n, d); got != "failed no vectors could be made: no such model 1 1" || w.found("old") != 1 {
 			t.Errorf("%s: %s", kind, got)
+		}
+		if got := w.one(`SELECT read_content::text FROM kb_documents WHERE id = $1`, d); got != "-1" {
+			t.Errorf("%s: the file is the reason: %s", kind, got)
 		}
 	}
 	w.models.set("down", &model.Error{Kind: model.Unavailable, Message: "no connection"})

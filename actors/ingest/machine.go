@@ -17,8 +17,8 @@ var pauses = [mostAttempts]time.Duration{0, 10 * time.Second, time.Minute, 5 * t
 
 // Reasons that do not come from the file.
 const (
-	endsNodes   = "reading the file was begun five times and never ended"
-	unavailable = "the service could not index the file; upload it again later"
+	endsNodes   = "reading the file was begun five times and never ended; upload it again, or sync its source again"
+	unavailable = "the service could not index the file; upload it again later, or sync its source again"
 )
 
 // Machine decides for documents.
@@ -78,7 +78,7 @@ func (s State) begin() decision {
 		next.Cleaning = true
 		return decision{Next: next, Changed: true}
 	case s.Row.Attempts >= mostAttempts:
-		return s.failed(endsNodes, Used{})
+		return s.failed(endsNodes, true, Used{})
 	}
 	next.Entering, next.Fresh = true, true
 	return decision{Next: next, Changed: true}
@@ -145,32 +145,36 @@ func (s State) end(m Unreadable) decision {
 	if !s.Building || m.Generation != s.Row.Generation {
 		return decision{Next: s}
 	}
-	return s.failed(m.Reason, m.Used)
+	return s.failed(m.Reason, m.Ours, m.Used)
 }
 
-// failed ends the reading of a document for good. What was shown before stays.
-func (s State) failed(reason string, used Used) decision {
+// failed ends the reading of a content. What was shown before stays. Where the reason is not the file's (ours), the
+// next sync of its source fetches the file again.
+func (s State) failed(reason string, ours bool, used Used) decision {
 	next := s
 	if s.Row.SourceError != nil {
 		reason = *s.Row.SourceError
 	}
 	next.Row.Status, next.Row.Error, next.Row.Attempts = lifecycle.DocumentFailed, &reason, 0
-	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings // it is not tried again
+	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings // it is not begun again
+	if ours {
+		next.Row.ReadContent = -s.Row.Content
+	}
 	next.Building, next.Cleaning = false, true
 	return decision{Next: next, Changed: true, Facts: []any{Ended{next.Row.Status, used}}}
 }
 
-// postpone sets the time of the next attempt. A provider of embeddings that is down does not fail a
-// document: it is waited for without end, also over a restart meanwhile.
+// postpone sets the time of the next attempt. A provider of embeddings or a store of files that is down does not
+// fail a document: it is waited for without end, also over a restart meanwhile.
 func (s State) postpone(m Interrupted, now time.Time) decision {
 	next := s
 	switch {
 	case !s.Building || m.Generation != s.Row.Generation:
 		return decision{Next: s}
-	case m.Provider:
+	case m.Away:
 		next.Row.Attempts = min(s.Row.Attempts, mostAttempts-2)
 	case s.Row.Attempts >= mostAttempts:
-		return s.failed(unavailable, m.Used)
+		return s.failed(unavailable, true, m.Used)
 	}
 	next.Row.Status, next.Row.Owes, next.Building = lifecycle.DocumentQueued, false, false
 	return decision{Next: next, Changed: true, Facts: []any{Postponed{now.Add(pauses[next.Row.Attempts]), m.Used}}}

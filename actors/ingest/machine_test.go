@@ -79,8 +79,8 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A file that ends its node each time is failed in the end, and so is one for which storage is
-// never there.
+// A document whose reading no process survives is failed in the end, and so is one that the service cannot index. Neither is
+// for good: the content counts as not read, and what is left of it is removed all the same.
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := fresh()
@@ -99,6 +99,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 	if s = decide(t, s, durable.Activated{}).Next; s.Row.Status != lifecycle.DocumentFailed || *s.Row.Error != endsNodes {
 		t.Errorf("%+v", s)
 	}
+	given(t, s, 1)
 	s = fresh()
 	for i := range mostAttempts {
 		if i > 0 {
@@ -119,14 +120,53 @@ func TestAttemptsAreBounded(t *testing.T) {
 	if s.Row.Status != lifecycle.DocumentFailed || *s.Row.Error != unavailable {
 		t.Errorf("%+v", s)
 	}
+	given(t, s, 1)
 }
 
-// A provider of embeddings that is down for long fails no document, nor does a restart meanwhile.
-func TestAProviderIsWaitedFor(t *testing.T) {
+// given checks a document whose content was given up, although its file may be read: it is not begun again by itself, also after a
+// restart, but with another content or other settings of the base.
+func given(t testing.TB, s State, content int) {
+	t.Helper()
+	if s.Row.ReadContent != -content || s.stale() || !s.Cleaning {
+		t.Errorf("given up: %+v", s)
+	}
+	s.Cleaning, s.Fresh = false, false // the node is restarted
+	again := decide(t, s, durable.Activated{}).Next
+	if again.Entering || !again.Cleaning {
+		t.Errorf("begun again: %+v", again)
+	}
+	again = decide(t, again, Cleaned{}).Next
+	if d := decide(t, again, durable.Wake{}); d.Next.Entering || again.Row.Owes {
+		t.Errorf("%+v", d.Next)
+	}
+	for _, change := range []func(*Row){func(r *Row) { r.Content++ }, func(r *Row) { r.Settings++ }} {
+		s := again
+		change(&s.Row)
+		s.Row.Owes = true
+		if d := decide(t, s, durable.Activated{}); !d.Next.Entering {
+			t.Errorf("it is not begun with what changed: %+v", d.Next)
+		}
+	}
+}
+
+// A provider that refuses fails a document with its reason, which is not the file's.
+func TestAReasonThatIsNotTheFiles(t *testing.T) {
+	t.Parallel()
+	s := fresh()
+	s.Row.Content = 3
+	s = decide(t, begin(t, s), Unreadable{Generation: 1, Reason: "no vectors", Ours: true}).Next
+	if s.Row.Status != lifecycle.DocumentFailed || *s.Row.Error != "no vectors" {
+		t.Errorf("%+v", s)
+	}
+	given(t, s, 3)
+}
+
+// A provider of embeddings or a store of files that is down for long fails no document, nor does a restart meanwhile.
+func TestWhatIsAwayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := begin(t, fresh())
 	for i := range 3 * mostAttempts {
-		d := decide(t, s, Interrupted{Generation: s.Row.Generation, Provider: true, Used: Used{Model: "m", TokensIn: 3}})
+		d := decide(t, s, Interrupted{Generation: s.Row.Generation, Away: true, Used: Used{Model: "m", TokensIn: 3}})
 		if p, later := d.Facts[0].(Postponed); !later || p.Used.TokensIn != 3 || p.At.Before(noon.Add(pauses[1])) {
 			t.Fatalf("%d: %+v", i, d)
 		}
@@ -167,9 +207,9 @@ func TestLaws(t *testing.T) {
 			case 5:
 				s = decideIn(t, s, Built{Generation: s.Row.Generation - 1, Chunks: 1})
 			case 6:
-				s = decideIn(t, s, Unreadable{Generation: s.Row.Generation, Reason: "x"})
+				s = decideIn(t, s, Unreadable{Generation: s.Row.Generation, Reason: "x", Ours: rapid.Bool().Draw(t, "not the file's reason")})
 			case 7:
-				s = decideIn(t, s, Interrupted{Generation: s.Row.Generation, Provider: rapid.Bool().Draw(t, "the provider's fault")})
+				s = decideIn(t, s, Interrupted{Generation: s.Row.Generation, Away: rapid.Bool().Draw(t, "away")})
 			case 8:
 				s = decideIn(t, s, Cleaned{})
 			case 9:

@@ -21,7 +21,7 @@ type Row struct {
 	Chunks        int
 	Shown         int
 	Generation    int
-	ReadContent   int
+	ReadContent   int // the content that was last read to its end, well or not; negative: it failed, and the reason is not the file's
 	ReadSettings  int
 	Owes          bool
 	Deleted       bool
@@ -56,7 +56,7 @@ type State struct {
 // stale reports whether the document has a content, or its base has settings, with which it was
 // not yet read to its end.
 func (s State) stale() bool {
-	return s.Row.ReadContent != s.Row.Content || s.Row.ReadSettings != s.Row.Settings
+	return max(s.Row.ReadContent, -s.Row.ReadContent) != s.Row.Content || s.Row.ReadSettings != s.Row.Settings
 }
 
 // embeds reports whether the document's chunks get vectors.
@@ -84,17 +84,17 @@ type (
 		EmbeddedBy *string // nil: without vectors
 		Used       Used
 	}
-	// Unreadable says that the file cannot be read, and why.
+	// Unreadable says that the document cannot be indexed, and why.
 	Unreadable struct {
 		Generation int
 		Reason     string
+		Ours       bool // the reason is not the file's
 		Used       Used
 	}
-	// Interrupted says that a generation cannot be written now: it is the service's fault, or
-	// that of the provider of embeddings.
+	// Interrupted says that a generation cannot be written now, and the fault is not the file's.
 	Interrupted struct {
 		Generation int
-		Provider   bool
+		Away       bool // the provider of embeddings or the store of files is down
 		Used       Used
 	}
 	// Overtaken says that the row has changed: another generation, another content, no document.

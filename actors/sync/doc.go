@@ -28,9 +28,10 @@
 // carry the number of the last sync that met them.
 //
 // A file that cannot be read does not end the walk. If that is for good (too large, no right) the
-// document is failed and says why; a file that gave no right is tried again by each sync, at most 500 of
-// them where the listing names changes only. If it may pass, the document stays as it was and the next sync
-// tries again: the walk then does not move the position of changes (delta).
+// document is failed and says why. A file that gave no right, and one whose content could not be
+// indexed for a reason that is not the file's (actors/ingest), is tried again by each sync, at most
+// 500 of them where the listing names changes only. If it may pass, the document stays as it was and
+// the next sync tries again: the walk then does not move the position of changes (delta).
 //
 // Owner of: status, sync, resume, delta, listed, last_synced_at, last_error, next_sync_at of a
 // source, its timer, and item, item_version, seen of its documents. The API writes the same row,

@@ -22,8 +22,8 @@ type Store interface {
 	BeginWalk(ctx context.Context, t id.TenantID, s id.SourceID, epoch int64) (*store.BegunWalk, error)
 	// KnownDocuments returns the documents of items.
 	KnownDocuments(ctx context.Context, w *store.Walk, items []string) (map[string]store.KnownDocument, error)
-	// RefusedDocuments returns documents whose files were refused and that the walk has not met.
-	RefusedDocuments(ctx context.Context, w *store.Walk, limit int) ([]store.RefusedDocument, error)
+	// FailedBefore returns documents that failed, for a reason that is not the file's, and that the walk has not met.
+	FailedBefore(ctx context.Context, w *store.Walk, limit int) ([]store.FailedBefore, error)
 	// WriteWalk commits a step, and returns the documents whose actors have work.
 	WriteWalk(ctx context.Context, w *store.Walk, p *store.WalkPage) ([]id.DocumentID, error)
 	// DropUnmet deletes documents that a complete walk has not met.

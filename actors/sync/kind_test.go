@@ -376,6 +376,62 @@ func TestAFileThatGivesARightLater(t *testing.T) {
 	w.holds(src, map[string]string{"open": "text of open", "closed": "another text"})
 }
 
+// TestADocumentThatCouldNotBeIndexed, for a reason that is not the file's, is fetched again by the next sync, although the source did not
+// change: by a listing of everything, and by one of changes, which names nothing. A file that cannot be read is not.
+func TestADocumentThatCouldNotBeIndexed(t *testing.T) {
+	t.Parallel()
+	for name, source := range map[string]func(*testing.T, *world) (src func() id.SourceID, put func(name, text string)){
+		"a listing of everything": func(t *testing.T, w *world) (func() id.SourceID, func(string, string)) {
+			f := connectortest.NewS3(t)
+			return func() id.SourceID { return w.bucket(f) }, f.Put
+		},
+		"a listing of changes": func(t *testing.T, w *world) (func() id.SourceID, func(string, string)) {
+			g := connectortest.NewGraph(t)
+			w.office = g.URL + "/v1.0"
+			return func() id.SourceID {
+				return w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+			}, func(name, text string) { g.Put(name, name, text) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			src, put := source(t, w)
+			n, s := w.start(syncs.Config{}), src()
+			for _, name := range []string{"fine.txt", "damaged.txt", "late.txt"} {
+				put(name, "text of "+name)
+			}
+			w.syncs(n, s)
+			w.settles()
+			w.exec(`UPDATE kb_documents SET read_content = content`)
+			fails := func(item string, read int) {
+				w.exec(`UPDATE kb_documents SET status = 'failed', error = 'x', read_content = $2, owes = false, version = version + 1 WHERE item = $1`, item, read)
+			}
+			fails("damaged.txt", 1)
+			contents := func() [3]int {
+				have := w.documents(s)
+				return [3]int{have["fine.txt"].content, have["damaged.txt"].content, have["late.txt"].content}
+			}
+			for i := range 2 { // it may fail again
+				fails("late.txt", -1-i)
+				w.syncs(n, s)
+				if got, want := contents(), [3]int{1, 1, 2 + i}; got != want {
+					t.Errorf("contents %v, want %v", got, want)
+				}
+				if d := w.documents(s)["late.txt"]; d.status != "queued" || !d.owes || d.error != "" || d.text != "text of late.txt" || !w.woken[d.id.UUID] {
+					t.Errorf("%+v", d)
+				}
+			}
+			w.settles()
+			w.exec(`UPDATE kb_documents SET read_content = content WHERE item = 'late.txt'`)
+			w.syncs(n, s)
+			if got, want := contents(), [3]int{1, 1, 3}; got != want {
+				t.Errorf("contents %v, want %v: one that was indexed is fetched again", got, want)
+			}
+		})
+	}
+}
+
 // TestManyBadFiles do not block the others either, however many come one after the other and however
 // often: neither those of a crawl and a listing that name them between unchanged ones, nor those of a
 // listing of changes that names nothing else. A source that gives no file any more ends the sync.

@@ -127,17 +127,17 @@ func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, e
 		}
 	}
 	if b.Delta != "" && !w.p.Anew {
-		if err := w.refused(ctx); err != nil {
+		if err := w.again(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return w.end(ctx)
 }
 
-// refused tries files again that gave no right: a listing of changes does not name them when they give
-// one. A complete listing names them anyway.
-func (w *walker) refused(ctx context.Context) error {
-	list, err := w.cfg.Store.RefusedDocuments(ctx, &w.begun.Walk, stepItems)
+// again tries files again that gave no right, or whose contents could not be indexed: a listing of changes does not name them. A
+// complete listing names them anyway.
+func (w *walker) again(ctx context.Context) error {
+	list, err := w.cfg.Store.FailedBefore(ctx, &w.begun.Walk, stepItems)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	case item.Size > knowledge.MaxFileBytes:
 		w.fail(meet, item, tooLarge)
 		return nil
-	case doc != nil && meet.Version != nil && doc.Version != nil && *meet.Version == *doc.Version:
+	case doc != nil && !doc.Again && meet.Version != nil && doc.Version != nil && *meet.Version == *doc.Version:
 		documents.WithLabelValues("unchanged").Inc()
 		if item.Content != nil { // a crawl has just read it
 			w.fails = 0

@@ -32,6 +32,9 @@ func (c contents) Delete(ctx context.Context, t id.TenantID, f id.FileID) error 
 // TooLarge reports whether a content was too large.
 func (contents) TooLarge(err error) bool { return errors.Is(err, blob.ErrTooLarge) }
 
+// Away reports whether the store of files cannot serve now.
+func (contents) Away(err error) bool { return errors.Is(err, blob.ErrUnavailable) }
+
 // Open opens a content.
 func (c contents) Open(ctx context.Context, t id.TenantID, f id.FileID) (io.ReadCloser, error) {
 	r, _, err := c.blobs.Open(ctx, store.DocumentFile(t, f))

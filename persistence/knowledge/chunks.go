@@ -115,6 +115,15 @@ func (s *Chunks) Write(ctx context.Context, to Target, chunks []document.Chunk, 
 	return ok, nil
 }
 
+// TakeBack takes back that a generation was begun: it is no attempt. It does nothing if the generation is no longer the document's last
+// one, or the document has another content.
+func (s *Chunks) TakeBack(ctx context.Context, to Target) error {
+	if _, err := s.pool.Exec(ctx, takeBackSQL, to.Tenant, to.Document, to.Generation, to.Content); err != nil {
+		return fmt.Errorf("take back an attempt of document %s: %w", to.Document, err)
+	}
+	return nil
+}
+
 // dropAtOnce is the number of chunks that one statement of Drop deletes.
 const dropAtOnce = 1000
 

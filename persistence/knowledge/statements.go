@@ -50,6 +50,8 @@ var (
 	writeSQL   = queries.Get("write")
 	dropSQL    = queries.Get("drop")
 	loadSQL    = queries.Get("load")
+
+	takeBackSQL = queries.Get("take_back")
 )
 
 // lookedUp makes Postgres plan each query with its arguments. Only then does it make a table of the principals.

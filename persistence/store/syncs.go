@@ -114,6 +114,7 @@ type KnownDocument struct {
 	URI     *string
 	Sum     []byte
 	Failed  bool
+	Again   bool // its content could not be indexed, and the file is not the reason
 }
 
 // KnownDocuments returns the documents of these items, by item.
@@ -129,16 +130,16 @@ func (s *Syncs) KnownDocuments(ctx context.Context, w *Walk, items []string) (ma
 	return known, nil
 }
 
-// RefusedDocument is a document whose file the source refused.
-type RefusedDocument struct {
+// FailedBefore is a document that failed in an earlier sync.
+type FailedBefore struct {
 	KnownDocument
 	MediaType string
 }
 
-// RefusedDocuments returns up to limit documents whose files the source refused, for a reason that may
-// end without a change of the file, and that the walk has not met.
-func (s *Syncs) RefusedDocuments(ctx context.Context, w *Walk, limit int) ([]RefusedDocument, error) {
-	return all[RefusedDocument](ctx, s.view(w.Tenant), "sync_refused", w.Tenant, w.Base, w.Source, w.Mark, limit)
+// FailedBefore returns up to limit documents that failed for a reason that may end without a change of the file,
+// and that the walk has not met: the source refused the file, or its content could not be indexed.
+func (s *Syncs) FailedBefore(ctx context.Context, w *Walk, limit int) ([]FailedBefore, error) {
+	return all[FailedBefore](ctx, s.view(w.Tenant), "sync_again", w.Tenant, w.Base, w.Source, w.Mark, limit)
 }
 
 // MetDocument is a document that a walk met.

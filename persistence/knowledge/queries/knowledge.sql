@@ -101,6 +101,11 @@ SELECT $1, $2, $3, u.position, $4, u.id, u.text, u.overlap, u.heading, u.page, u
 FROM unnest($5::int[], $6::uuid[], $7::text[], $8::int[], $9::text[], $10::int[], $11::int[], $12::int[], $13::bytea[], $14::text[], $15::bytea[])
   AS u (position, id, text, overlap, heading, page, tokens, length, terms, lexemes, vector)
 
+-- An attempt of a generation that its node has ended itself. The version lets an activation that has read the row read it again.
+-- name: take_back
+UPDATE kb_documents SET attempts = attempts - 1, version = version + 1
+WHERE tenant_id = $1 AND id = $2 AND generation = $3 AND content = $4 AND status = 'processing' AND attempts > 0
+
 -- Deletes up to $5 chunks of a document that belong to another generation than $3, up to $4. A generation
 -- that is begun later is behind $4, so nothing is deleted of what a later activation writes or shows.
 -- name: drop

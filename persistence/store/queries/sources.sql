@@ -99,17 +99,20 @@ WHERE tenant_id = $1 AND id = $2 AND sync = $3 AND owner_epoch = $4 AND status =
 -- name: sync_progress
 UPDATE knowledge_sources SET sync = $3, resume = coalesce($4, resume), listed = CASE WHEN $6 THEN 0 ELSE listed END + $5 WHERE tenant_id = $1 AND id = $2
 
--- One look-up in the index for each item.
+-- One look-up in the index for each item. again: it has a content of its source that could not be indexed, for a reason that is not the file's.
 -- name: sync_known
-SELECT d.item, d.id, d.version, d.name, d.uri, d.sum, d.failed FROM unnest($3::text[]) AS u (item) CROSS JOIN LATERAL (
-  SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'failed' OR source_error IS NOT NULL AS failed FROM kb_documents
+SELECT d.item, d.id, d.version, d.name, d.uri, d.sum, d.failed, d.again FROM unnest($3::text[]) AS u (item) CROSS JOIN LATERAL (
+  SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'failed' OR source_error IS NOT NULL AS failed,
+    status = 'failed' AND source_error IS NULL AND read_content < 0 AS again FROM kb_documents
   WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = u.item LIMIT 1
 ) d
 
--- Files of the source ($3) that gave no right and that this walk ($4) has not met, those first that were tried the longest time ago.
--- name: sync_refused
-SELECT item, id, item_version AS version, name, uri, sha256 AS sum, true AS failed, media_type FROM kb_documents
-WHERE tenant_id = $1 AND base_id = $2 AND source_id = $3 AND status = 'failed' AND item_version IS NULL AND seen < $4 AND deleted_at IS NULL
+-- Documents of the source ($3) that this walk ($4) has not met and that failed for a reason that may end without a change of the file: it gave no
+-- right, or its content could not be indexed. Those first that were tried the longest time ago.
+-- name: sync_again
+SELECT item, id, item_version AS version, name, uri, sha256 AS sum, true AS failed, true AS again, media_type FROM kb_documents
+WHERE tenant_id = $1 AND base_id = $2 AND source_id = $3 AND status = 'failed' AND (item_version IS NULL OR source_error IS NULL AND read_content < 0)
+  AND seen < $4 AND deleted_at IS NULL
 ORDER BY seen, id LIMIT $5
 
 -- Documents that the walk met and whose contents it did not fetch. A document whose name or
