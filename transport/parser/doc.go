@@ -9,6 +9,7 @@
 //
 // Limits: Config.Most children at a time, others wait; a child has Config.Memory and Config.CPU, and
 // is killed when it writes nothing for Config.Silence, when the caller's context ends, and with its
-// parent. Order: chunks come in the order of their positions. Loss: a parse that ends without nil is
+// parent. Only what the file is the reason of is a fault: its memory, its CPU time, not the silence of a child that the machine has no
+// time for, nor its death when the machine has no memory left. Order: chunks come in the order of their positions. Loss: a parse that ends without nil is
 // to be begun again from the start.
 package parser

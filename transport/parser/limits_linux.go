@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 // addresses is the room that a Go process reserves and does not use. RLIMIT_DATA is no limit for
@@ -31,10 +32,12 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// overtime reports whether the child was stopped by its limit of CPU time.
-func overtime(err *exec.ExitError) bool {
+// overtime reports whether the child was stopped by its limit of CPU time. The kernel enforces it with SIGKILL, which the kernel
+// also sends to a process that the machine has no memory for, and counts it in ticks: a child that has used much less
+// than its limit was not stopped by it.
+func overtime(err *exec.ExitError, limit time.Duration) bool {
 	s, ok := err.Sys().(syscall.WaitStatus)
-	return ok && s.Signaled() && (s.Signal() == syscall.SIGXCPU || s.Signal() == syscall.SIGKILL)
+	return ok && s.Signaled() && (s.Signal() == syscall.SIGXCPU || s.Signal() == syscall.SIGKILL) && err.UserTime()+err.SystemTime() >= limit*3/4
 }
 
 // resident returns the bytes of memory that a process has; 0 if it has ended.

@@ -192,8 +192,8 @@ func (p *Parser) run(ctx context.Context, file *os.File, in document.Input, c do
 	large := <-swelled
 	dead := new(exec.ExitError)
 	switch {
-	case taken == errSilent:
-		return info, &document.Fault{Reason: fmt.Sprintf("reading the file took longer than %s", p.cfg.Silence)}
+	case taken == errSilent: // the machine has no time for it: a child that computes meets its limit before
+		return info, fmt.Errorf("%w: %s", errSilent, p.cfg.Silence)
 	case taken != nil && taken != errCut:
 		return info, taken
 	case last != nil && last.Info != nil:
@@ -206,7 +206,7 @@ func (p *Parser) run(ctx context.Context, file *os.File, in document.Input, c do
 		return info, &document.Fault{Reason: fmt.Sprintf("reading the file needed more than %d MiB of memory", p.cfg.Memory>>20)}
 	case stopped:
 		return info, context.Cause(ctx)
-	case errors.As(exit, &dead) && overtime(dead):
+	case errors.As(exit, &dead) && overtime(dead, p.cfg.CPU):
 		return info, &document.Fault{Reason: fmt.Sprintf("reading the file took longer than %s of computing", p.cfg.CPU)}
 	case said.has("stack overflow", "goroutine stack exceeds"):
 		return info, &document.Fault{Reason: "the file is nested too deeply"}
