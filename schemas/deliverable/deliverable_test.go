@@ -216,6 +216,44 @@ func TestSheets(t *testing.T) {
 	}
 }
 
+// References to sheets, which Excel follows when it opens the file: no name needs an escape in one.
+func TestAnApostropheInAHeading(t *testing.T) {
+	t.Parallel()
+	table := "\n\n<!-- chart: column -->\n\n| a | b |\n|---|---|\n| x | 1 |\n\n"
+	f := render(t, XLSX, "## Bob's sales"+table+"## ''tis Bob's'"+table).Content
+	book, chart := html.UnescapeString(partOf(t, f, "xl/workbook.xml")), html.UnescapeString(partOf(t, f, "xl/charts/chart1.xml"))
+	for _, name := range []string{"Bob’s sales", "tis Bob’s"} {
+		if !strings.Contains(book, `name="`+name+`"`) || !strings.Contains(book, `>'`+name+`'!$A$1:$B$2</definedName>`) {
+			t.Errorf("%s: %s", name, book)
+		}
+	}
+	if !strings.Contains(chart, "<f>'Bob’s sales'!$A$2</f>") {
+		t.Errorf("%s", chart)
+	}
+}
+
+// Excel compares names of sheets without case, also where a letter has several small or capital forms.
+func TestHeadingsThatDifferByCase(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{{"Sales", "SALES"}, {"5 µm", "5 μm"}, {"Τιμες", "ΤΙΜΕΣ"}, {"Straße", "STRAẞE"}, {"Kelvin", "\u212Aelvin"}} {
+		text := ""
+		for i, h := range pair {
+			text += fmt.Sprintf("# %s\n\n| a |\n|---|\n| x%d |\n\n", h, i)
+		}
+		f := workbookOf(t, text)
+		list := f.GetSheetList()
+		if want := []string{pair[0], pair[1] + " (2)"}; !slices.Equal(list, want) {
+			t.Errorf("sheets %q, want %q", list, want)
+			continue
+		}
+		for i, sheet := range list {
+			if got, err := f.GetCellValue(sheet, "A2"); err != nil || got != fmt.Sprintf("x%d", i) {
+				t.Errorf("%s holds %q, %v", sheet, got, err)
+			}
+		}
+	}
+}
+
 func TestWithoutATable(t *testing.T) {
 	t.Parallel()
 	f := workbookOf(t, "# Title\n\nSome *text*\n\n- one\n  - two\n\n=1+1\n")

@@ -131,7 +131,7 @@ func repackTypes(to *zip.Writer, f *zip.File, at time.Time) error {
 type book struct {
 	ctx    context.Context
 	f      *excelize.File
-	used   map[string]bool // names of sheets, lower case
+	used   map[string]bool // names of sheets, folded
 	styles map[string]int  // by number format
 	sheets int
 	links  int
@@ -161,19 +161,24 @@ func sheetName(s string) string {
 		}
 		return r
 	}, s)
-	return strings.Trim(cutUnits(strings.Trim(strings.Join(strings.Fields(s), " "), "' "), maxSheetName), "' ")
+	s = strings.Trim(strings.Join(strings.Fields(s), " "), "' ")
+	s = strings.ReplaceAll(s, "'", "’") // a reference to the sheet would have to double it, and that of a filter does not
+	return strings.TrimSpace(cutUnits(s, maxSheetName))
 }
+
+// folded returns a name as Excel compares it: without case. Some letters have several small forms (µ and μ, σ and ς).
+func folded(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
 func (w *book) unique(name string) string {
 	if name == "" {
 		name = "Table"
 	}
 	out := name
-	for n := 2; w.used[strings.ToLower(out)]; n++ {
+	for n := 2; w.used[folded(out)]; n++ {
 		end := " (" + strconv.Itoa(n) + ")"
 		out = strings.TrimRight(cutUnits(name, maxSheetName-len(end)), " ") + end
 	}
-	w.used[strings.ToLower(out)] = true
+	w.used[folded(out)] = true
 	return out
 }
 
@@ -371,7 +376,7 @@ func (w *book) chart(sheet, title string, d *drawing, columns int) error {
 	if title != "" {
 		c.Title = excelize.ChartTitle{Paragraph: []excelize.RichTextRun{{Text: cutRunes(title, 100)}}}
 	}
-	quoted := "'" + strings.ReplaceAll(sheet, "'", "''") + "'"
+	quoted := "'" + sheet + "'"
 	cells := func(column, from, to int) string {
 		name, _ := excelize.ColumnNumberToName(column + 1)
 		out := quoted + "!$" + name + "$" + strconv.Itoa(from)
