@@ -188,6 +188,21 @@ func TestCSVAndJSON(t *testing.T) {
 	expect(t, "x.json", []byte(`{"cut": "of`), typeText, "", `paragraph: {"cut": "of`)
 }
 
+// A long key is whole in its first line and cut in the others, so that a small file does not become a large text.
+func TestLongKeysInJSON(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 101) // 202 bytes
+	short := strings.Repeat("é", 100) + "…"
+	expect(t, "x.json", []byte(`{"`+long+`":{"a":1,"b":[2,3],"`+long+`":4},"`+long+`x":[5,6,7]}`), typeJSON, "",
+		"paragraph: "+long+".a: 1\n"+short+".b: 2, 3\n"+short+"."+long+": 4", "paragraph: "+long+"x: 5\n"+short+": 6, 7")
+	key := strings.Repeat("k", 100_000)
+	file := []byte(`{"` + key + `":[` + strings.Repeat(`1,{"a":2},`, 1000) + `3]}`)
+	size := 0
+	if _, err := Read(bytes.NewReader(file), int64(len(file)), "x.json", "", Limits{}, func(b document.Block) error { size += len(b.Text); return nil }); err != nil || size > 600_000 || size < 100_000 {
+		t.Errorf("%d bytes become %d of text, %v", len(file), size, err)
+	}
+}
+
 func TestTextInAllEncodings(t *testing.T) {
 	t.Parallel()
 	utf16 := func(bom, big bool) []byte {

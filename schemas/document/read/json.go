@@ -11,12 +11,17 @@ import (
 type level struct {
 	array bool
 	key   string // the key whose value comes next
+	shown bool   // a line has the whole key
 	value bool   // the next token is a value
 	any   bool   // it held something
 }
 
-// longestPath limits the keys of a line: the last ones are shown.
-const longestPath = 8
+// The keys of a line are limited: the last ones are shown, and a long one is whole only in its first line. So a key that
+// leads to many values is not repeated with each of them.
+const (
+	longestPath = 8
+	longestKey  = 200 // bytes
+)
 
 // readJSON makes a line of each value, with the keys that lead to it: "address.city: Oslo".
 // The values of an array are on one line. An element of an array is a paragraph, as is a value
@@ -49,7 +54,7 @@ func readJSON(f *file) error {
 		}
 		d, isDelim := t.(json.Delim)
 		if n := len(open); n > 0 && !open[n-1].array && !open[n-1].value && !isDelim {
-			open[n-1].key, open[n-1].value = t.(string), true
+			open[n-1].key, open[n-1].shown, open[n-1].value = t.(string), false, true
 			continue
 		}
 		switch {
@@ -112,11 +117,21 @@ func readJSON(f *file) error {
 	return damaged(p.put(), "the JSON")
 }
 
+// shows returns the key of a level as the next line shows it.
+func (l *level) shows() string {
+	if len(l.key) <= longestKey || !l.shown {
+		l.shown = true
+		return l.key
+	}
+	return strings.ToValidUTF8(l.key[:longestKey], "") + "…"
+}
+
+// pathOf returns the keys of the next line.
 func pathOf(open []level) string {
 	var keys []string
 	for i := len(open) - 1; i >= 0 && len(keys) < longestPath; i-- {
 		if !open[i].array && open[i].key != "" {
-			keys = append(keys, open[i].key)
+			keys = append(keys, open[i].shows())
 		}
 	}
 	var b strings.Builder
