@@ -272,9 +272,9 @@ func TestManySearchesOfATenant(t *testing.T) {
 	w, _ := hybrid(t)
 	w.teach("car", nil, "Every car needs oil.")
 	x := w.index
-	x.turns.patience = time.Millisecond
+	x.patience = time.Millisecond
 	for range scansEach {
-		if !x.turns.enter(t.Context(), w.tenant) {
+		if !x.scan(t.Context(), w.tenant) {
 			t.Fatal("no place")
 		}
 	}
@@ -284,14 +284,14 @@ func TestManySearchesOfATenant(t *testing.T) {
 	if got := w.names("oil "); got != "car" {
 		t.Errorf("found %q by words", got)
 	}
-	if !x.turns.enter(t.Context(), id.TenantID{UUID: id.NewAnywhere()}) {
+	if !x.scan(t.Context(), id.TenantID{UUID: id.NewAnywhere()}) {
 		t.Error("another tenant waits")
 	}
 	for range scansEach {
-		x.turns.leave(w.tenant)
+		x.scans.Give(w.tenant)
 	}
-	if got := w.names("vehicle "); got != "car" || len(x.turns.at) != 1 {
-		t.Errorf("found %q afterwards; %d queues", got, len(x.turns.at))
+	if got := w.names("vehicle "); got != "car" {
+		t.Errorf("found %q afterwards", got)
 	}
 }
 

@@ -51,6 +51,12 @@ const (
 	searchesEach    = 6   // of a tenant at a time
 	searchesAll     = 10  // of all tenants at a time; the API has 16 connections
 	searchesWaiting = 200 // of a tenant; further ones are refused at once
+
+	// scansEach is how many searches of a tenant compare vectors at a time: each holds a connection, for long if its
+	// vectors are not in memory. One that waits longer than scanPatience goes by words only.
+	scansEach    = 4
+	scanPatience = time.Second
+	unbounded    = 1 << 20 // of all tenants
 )
 
 // The parameters of BM25.
@@ -68,7 +74,8 @@ type Index struct {
 	loads    chan struct{}
 	loadTime time.Duration
 	paused   paused
-	turns    turns
+	scans    *turn.Places
+	patience time.Duration // scanPatience
 	places   *turn.Places
 	seen     seen
 	most     int   // MaxCandidates
@@ -80,8 +87,8 @@ type Index struct {
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
-	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), loadTime: loadTime, paused: paused{until: map[pausedAt]time.Time{}}, turns: turns{patience: scanPatience, at: map[id.TenantID]*queue{}},
-		places: turn.New(searchesAll, searchesEach), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
+	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), loadTime: loadTime, paused: paused{until: map[pausedAt]time.Time{}},
+		scans: turn.New(unbounded, scansEach), patience: scanPatience, places: turn.New(searchesAll, searchesEach), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
 }
 
 // Query is a search in one base.
@@ -106,6 +113,14 @@ func (x *Index) enter(ctx context.Context, t id.TenantID) bool {
 	return ok && err == nil
 }
 
+// scan waits for a place among the searches of the tenant that compare vectors. It reports false if there is none in time; else the caller
+// gives it back.
+func (x *Index) scan(ctx context.Context, t id.TenantID) bool {
+	ctx, cancel := context.WithTimeout(ctx, x.patience)
+	defer cancel()
+	return x.scans.Take(ctx, t) == nil
+}
+
 // errNoPlace: too many searches of the tenant are under way, or of all.
 var errNoPlace = fmt.Errorf("%w: too many searches are under way", store.ErrUnavailable)
 
@@ -128,11 +143,11 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 	if len(names) > 0 {
 		vectors, used, fallback := x.embed(ctx, &q, names)
 		switch {
-		case len(vectors) > 0 && !x.turns.enter(ctx, q.Tenant):
+		case len(vectors) > 0 && !x.scan(ctx, q.Tenant):
 			kind, vectors = "fallback", nil
 		case len(vectors) > 0:
 			kind = "hybrid"
-			defer x.turns.leave(q.Tenant)
+			defer x.scans.Give(q.Tenant)
 		case fallback:
 			kind = "fallback"
 		}
