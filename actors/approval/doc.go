@@ -30,7 +30,8 @@
 // that an approval was requested or cancelled.
 //
 // Limits: one entry of the ledger for each principal; feedback of up to 4,000
-// characters; arguments as large as a model's call may be.
+// characters; arguments as large as a model's call may be, and 8 MiB of edits for all approvals of
+// a run.
 //
 // Loss: none. An approval owes nothing: the commit of a terminal decision sets a timer that
 // wakes the run, and the message to the run after it only saves that second.

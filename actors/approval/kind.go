@@ -85,7 +85,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Agent: r.Agent, Workflow: r.Workflow, Asked: r.CreatedAt, Tool: r.Tool, SkillRun: r.SkillRun, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
 		Status: r.Status, Assignee: r.Assignee, Escalate: r.Escalate, Required: r.Required, SoFar: r.SoFar, Ledger: ledger,
 		Decision: r.Decision, Feedback: r.Feedback, ExpiresAt: r.ExpiresAt, EscalateAt: r.EscalateAt, EscalatedAt: r.EscalatedAt,
-		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest,
+		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest, OtherEdits: r.OtherEdits,
 	}
 	if s.Status == lifecycle.ApprovalPending {
 		s.Frozen = k.frozen(&s, r)
@@ -112,6 +112,9 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Voted:
 			by = f.Entry.Principal
 			w.Rows = append(w.Rows, k.update(prev, s, now))
+			if f.Entry.Action == lifecycle.ActionEdit {
+				w.Statements = append(w.Statements, engine.BoundEdits(s.Tenant, s.Run, s.ID, s.room()))
+			}
 			detail := struct {
 				Action lifecycle.Action         `json:"action"`
 				Status lifecycle.ApprovalStatus `json:"status"`
@@ -272,20 +275,28 @@ func encode(v any) json.RawMessage {
 	return b
 }
 
-// after wakes the run at once; its timer would do so a second later.
+// after wakes the run at once; its timer would do so a second later. After an escalation a run that is
+// in memory reads for which role it waits: its end can only cancel what it has read.
 func (k *kind) after(_ cluster.Address, prev, next State, _ durable.Decision[State]) {
-	if ends(&prev, &next) {
+	switch {
+	case ends(&prev, &next):
 		failpoint.Hit(pointDecided)
 		k.tell(&next)
+	case next.Assignee != prev.Assignee:
+		k.wake(&next)
 	}
 }
 
-func (k *kind) tell(s *State) {
+func (k *kind) wake(s *State) {
 	kind := msg.KindRun
 	if strings.HasPrefix(s.Tool, nodePrefix) { // KindRun would pass it on, after a read
 		kind = msg.KindWorkflow
 	}
 	k.cfg.Tell.Tell(cluster.Address{Kind: kind, Tenant: s.Tenant, ID: s.Run.UUID}, msg.ApprovalsDecided{})
+}
+
+func (k *kind) tell(s *State) {
+	k.wake(s)
 	if s.refusesSkill() {
 		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindSkillRun, Tenant: s.Tenant, ID: s.SkillRun.UUID}, msg.LookSkill{})
 	}

@@ -197,6 +197,21 @@ func (w *world) open(change func(o *terms)) gate {
 	return g
 }
 
+// beside opens another approval of the same run.
+func (g gate) beside(step int) gate {
+	g.w.t.Helper()
+	b := gate{w: g.w, a: id.ApprovalID{UUID: id.New(g.run.Shard())}, run: g.run}
+	sealed, err := g.w.vault.Seal(engine.FrozenAt(g.w.tenant, b.a), frozen)
+	if err != nil {
+		g.w.t.Fatal(err)
+	}
+	g.w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, $3, 'tool', 'a.b', 'waiting', 2, now())`, g.w.tenant, g.run, step)
+	g.w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, agent_id, risk, assignee_role, required_approvals, tool, args, schema, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
+		SELECT tenant_id, $1, run_id, $2, agent_id, risk, assignee_role, required_approvals, tool, args, schema, $3, digest, policy, on_timeout, expires_at, created_at, updated_at
+		FROM approvals WHERE id = $4`, b.a, step, []byte(sealed), g.a)
+	return b
+}
+
 func (g gate) address() cluster.Address {
 	return cluster.Address{Kind: msg.KindApproval, Tenant: g.w.tenant, ID: g.a.UUID}
 }
@@ -213,12 +228,12 @@ func (g gate) ends(runs durable.Writer) error {
 	defer cancel()
 	for {
 		var pending []engine.Pending
-		var version *int64
-		if err := g.w.pool.QueryRow(ctx, `SELECT max(version) FROM approvals WHERE id = $1 AND status = 'pending'`, g.a).Scan(&version); err != nil {
+		var assignee *lifecycle.Role
+		if err := g.w.pool.QueryRow(ctx, `SELECT max(assignee_role) FROM approvals WHERE id = $1 AND status = 'pending'`, g.a).Scan(&assignee); err != nil {
 			return err
 		}
-		if version != nil {
-			pending = append(pending, engine.Pending{ID: g.a, Version: *version})
+		if assignee != nil {
+			pending = append(pending, engine.Pending{ID: g.a, Assignee: *assignee})
 		}
 		if err := runs.Do(ctx, g.ended(pending)); !errors.Is(err, journal.ErrConflict) {
 			return err
@@ -238,6 +253,48 @@ func (g gate) ended(pending []engine.Pending) *journal.Commit {
 			&engine.StepUpdate{Run: g.run, Idx: 0, Status: lifecycle.StepFailed, FinishedAt: now}},
 		TimersDone: []journal.TimerKey{key("approval", g.a.UUID, "expire"), key("approval", g.a.UUID, "escalate"), key("run", g.run.UUID, g.a.String())},
 		Statements: []journal.Statement{engine.CancelApprovals(g.w.tenant, op, g.run, pending, now)}}
+}
+
+// The edits of all approvals of a run have one bound, also where they are sent at once; whoever is refused can decide without an edit.
+func TestTheEditsOfARunAreBounded(t *testing.T) {
+	w := newWorld(t)
+	n := w.node(w.writer(), &ears{}, nil)
+	full := w.open(func(o *terms) { o.required = 2 })
+	w.exec(`UPDATE approvals SET edited = repeat('x', $2)::bytea WHERE id = $1`, full.a, maxEdits-25_000)
+	var gates []gate
+	for step := 1; step <= 6; step++ {
+		gates = append(gates, full.beside(step))
+	}
+	large := func() msg.Decide {
+		m := vote("user:1", edit)
+		m.EditedArgs = json.RawMessage(`{"order":8,"note":"` + strings.Repeat("x", 10_000) + `"}`)
+		return m
+	}
+	errs := make([]error, len(gates))
+	var all sync.WaitGroup
+	for i, g := range gates {
+		all.Go(func() { _, errs[i] = g.ask(n, large()) })
+	}
+	all.Wait()
+	taken := 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			taken++
+		case !isCode(err, problem.CodeInvalidArgs):
+			t.Errorf("an edit: %v", err)
+		default:
+			if _, err := gates[i].ask(n, vote("user:1", approve)); err != nil {
+				t.Errorf("an approval without an edit: %v", err)
+			}
+		}
+	}
+	if taken != 2 {
+		t.Errorf("%d edits were taken, and there is room for two", taken)
+	}
+	if _, err := w.open(nil).ask(n, large()); err != nil {
+		t.Errorf("the edit of another run: %v", err)
+	}
 }
 
 // row is the approval's row with the run's status.
@@ -628,6 +685,7 @@ func TestTimersEscalateAndExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop()
+	testkit.Eventually(t, "the run is told of the escalation", func() bool { return len(e.messages()) == 1 })
 	testkit.Eventually(t, "it expires", func() bool { return g.row(`a.status`) == "expired" })
 	if got := g.row(`a.assignee_role, escalated_at IS NULL, decision, feedback IS NULL, approvals_so_far, decided_at >= expires_at, r.status`); got != "owner|f|expire|t|0|t|waiting_approval" {
 		t.Error(got)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -26,6 +27,10 @@ const (
 	nodePrefix = "workflow:"
 	toolGate   = nodePrefix + "gate"
 )
+
+// maxEdits bounds the edited arguments of all approvals of one run, in bytes: the run reads those that
+// were decided together.
+const maxEdits = 8 << 20
 
 // maxFeedback bounds the feedback, in characters (service.md, Limits).
 const maxFeedback = 4000
@@ -105,6 +110,10 @@ func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (deci
 		next.Edited, next.Digest = args, tool.Digest(args)
 	}
 	next.Ledger = append(slices.Clip(s.Ledger), entry)
+	if m.Action == lifecycle.ActionEdit && s.OtherEdits > next.room() {
+		return decision{}, problem.New(problem.CodeInvalidArgs,
+			"The edited arguments of one run's approvals have at most "+strconv.Itoa(maxEdits>>20)+" MiB together: send smaller ones, or decide with approve, reject or respond.")
+	}
 	reply := standing(next.Ledger, s.Required)
 	next.SoFar = reply.ApprovalsSoFar
 	if reply.Status.Terminal() {
@@ -220,6 +229,16 @@ func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
 		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
 	}
 	return tool.KeepKey(args, s.Frozen), nil
+}
+
+// room returns how large the edits of the run's other approvals may be beside those of this one, of
+// which the ledger keeps every one.
+func (s *State) room() int64 {
+	n := 0
+	for i := range s.Ledger {
+		n += len(s.Ledger[i].EditedArgs)
+	}
+	return int64(maxEdits - max(n, len(s.Edited)))
 }
 
 func already(detail string) *problem.Error { return problem.New(problem.CodeAlreadyDecided, detail) }

@@ -270,6 +270,7 @@ func TestRefusals(t *testing.T) {
 		{"edited_args that are null", nil, with(`null`), problem.CodeInvalidArgs},
 		{"[redacted] where nothing was", nil, with(`{"order":8,"extra":"[redacted]"}`), problem.CodeInvalidArgs},
 		{"[redacted] where an open value was", nil, with(`{"order":"[redacted]"}`), problem.CodeInvalidArgs},
+		{"an edit that is too large beside those of the run's other approvals", func(s *State) { s.OtherEdits = maxEdits - 10 }, with(`{"order":8}`), problem.CodeInvalidArgs},
 		{"edit of arguments that cannot be opened", func(s *State) { s.Frozen = nil }, with(`{"order":8}`), problem.CodeInvalidArgs},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -406,6 +407,28 @@ func TestTheLedgerShowsWhatWasSent(t *testing.T) {
 	}
 	if got := string(s.Edited); got != `{"order":8,"note":"hunter2","token":"new s3cret","idempotency_key":"k1"}` {
 		t.Errorf("runs with %s", got)
+	}
+}
+
+// An approval counts every edit in its ledger, and the latest one as it is called or as it is shown, whichever is larger.
+func TestTheRoomForEdits(t *testing.T) {
+	earlier := Entry{Principal: "b", Action: edit, EditedArgs: json.RawMessage(`{"order":1}`)}
+	m := vote("a", edit)
+	m.EditedArgs = json.RawMessage(`{"order":8}`)
+	for name, c := range map[string]struct {
+		ledger []Entry
+		size   int64
+	}{
+		"one edit":              {nil, int64(len(`{"order":8,"idempotency_key":"k1"}`))},
+		"four edits":            {[]Entry{earlier, earlier, earlier}, 4 * int64(len(`{"order":8}`))},
+		"an approval before it": {[]Entry{{Principal: "b", Action: approve}}, int64(len(`{"order":8,"idempotency_key":"k1"}`))},
+	} {
+		for over, want := range map[int64]problem.Code{0: "", 1: problem.CodeInvalidArgs} {
+			_, err := decideOn(pending(func(s *State) { s.Required, s.Ledger, s.OtherEdits = 5, c.ledger, maxEdits-c.size+over }), m, t0)
+			if want == "" && err != nil || want != "" && !isCode(err, want) {
+				t.Errorf("%s, %d bytes over: %v", name, over, err)
+			}
+		}
 	}
 }
 

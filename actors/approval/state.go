@@ -44,6 +44,8 @@ type State struct {
 	// Shown are the arguments as people see them, Frozen as the model gave
 	// them; Frozen is nil if they cannot be opened.
 	Shown, Frozen json.RawMessage
+	// OtherEdits is the size of the edits of the run's other approvals.
+	OtherEdits int64
 	// Digest is the digest of the arguments to call.
 	Digest [32]byte
 	// Edited are the arguments by which this decision replaces Frozen; the row keeps

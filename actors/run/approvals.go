@@ -51,14 +51,14 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) *Call {
 	if a := step.Asked; a != nil {
 		c.Plan.Approval = &a.ID
 		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout,
-			Assignee: a.Assignee, ExpiresAt: a.ExpiresAt, Version: a.Version, Epoch: a.Epoch}
+			Assignee: a.Assignee, ExpiresAt: a.ExpiresAt}
 		copy(c.Approval.Digest[:], a.Digest)
 		if c.Plan.Terms == nil {
 			c.Plan.Terms = &tool.Terms{Risk: a.Risk}
 		}
 		if a.Edited != nil {
 			edited, err := k.cfg.Sealer.Open(engine.EditedAt(s.Tenant, a.ID), a.Edited)
-			if err != nil && a.Status == lifecycle.ApprovalEdited { // a pending one may be edited again
+			if err != nil {
 				s.damaged(fmt.Errorf("open edited arguments of approval %s: %w", a.ID, err))
 			}
 			c.Approval.Edited, c.Approval.Shown = json.RawMessage(edited), a.Shown
@@ -106,7 +106,7 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 	for _, c := range f.Calls {
 		a := *c.Plan.Approval
 		if !c.Approval.Status.Terminal() {
-			open, pending = append(open, c), append(pending, engine.Pending{ID: a, Version: c.Approval.Version})
+			open, pending = append(open, c), append(pending, engine.Pending{ID: a, Assignee: c.Approval.Assignee})
 		}
 		w.TimersDone = append(w.TimersDone, approvalTimer(a, msg.TimerExpire), approvalTimer(a, msg.TimerEscalate), wakeTimer(s.ID, a))
 	}

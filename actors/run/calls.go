@@ -355,7 +355,7 @@ func (c *change) wait() {
 		k = c.call(i)
 		// To the microsecond, as stored: frame and row agree.
 		expires := c.now.Add(k.Plan.Terms.SLA()).Truncate(time.Microsecond)
-		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout, Assignee: k.Plan.Terms.Role, ExpiresAt: expires, Version: 1}
+		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout, Assignee: k.Plan.Terms.Role, ExpiresAt: expires}
 		c.fact(Asked{Call: k, Seq: c.seq(), Expires: expires})
 	}
 	c.s.Status = lifecycle.RunWaitingApproval

@@ -176,7 +176,7 @@ func (w *lawWorld) Run(context.Context, id.TenantID, id.RunID) (*engine.Run, err
 		for _, a := range w.db.approvals {
 			if a.step == s.Idx && s.Status == lifecycle.StepWaiting {
 				step.Asked = &engine.Asked{ID: a.id, Status: a.status, Decision: a.decision, Feedback: a.feedback, Digest: a.digest[:], OnTimeout: a.onTimeout,
-					Assignee: a.assignee, ExpiresAt: a.expires, Version: a.version}
+					Assignee: a.assignee, ExpiresAt: a.expires}
 				if a.status == lifecycle.ApprovalEdited {
 					step.Asked.Edited, step.Asked.Shown = a.edited, json.RawMessage(`{"shown":true}`)
 				}
@@ -280,7 +280,7 @@ func (noTools) Call(context.Context, tool.Caller, int, tool.Planned) tool.Outcom
 }
 func (noTools) Preview(context.Context, tool.Caller, int, tool.Planned) *tool.Outcome { return nil }
 
-// cancels returns the statement by which a commit cancels the pending approvals in the versions that
+// cancels returns the statement by which a commit cancels the pending approvals for the roles that
 // were read; nil if it has none.
 func cancels(c *journal.Commit) *journal.Statement {
 	cancelling := engine.CancelApprovals(tenant, id.OpID{}, theRun, nil, t0).SQL
@@ -313,10 +313,10 @@ func (w *lawWorld) holds(c *journal.Commit) bool {
 	if st == nil {
 		return true
 	}
-	known, versions, open := st.Args[4].([]id.ApprovalID), st.Args[5].([]int64), w.open(c)
+	known, roles, open := st.Args[4].([]id.ApprovalID), st.Args[5].([]string), w.open(c)
 	return len(known) == len(open) && !slices.ContainsFunc(open, func(a *approvalRow) bool {
 		i := slices.Index(known, a.id)
-		return i < 0 || versions[i] != a.version
+		return i < 0 || roles[i] != string(a.assignee)
 	})
 }
 
@@ -583,17 +583,24 @@ func (w *lawWorld) again(m any) {
 	w.receive(m)
 }
 
-// voted casts a vote on an approval that a commit is about to cancel.
-func (w *lawWorld) voted(c *journal.Commit) bool {
-	if st := cancels(c); st == nil || w.seen["voted"] == 5 || w.roll(0, 2, "voted") > 0 {
+// meanwhile casts a vote on an approval that a commit is about to cancel, or escalates it. It reports
+// whether the commit misses for that.
+func (w *lawWorld) meanwhile(c *journal.Commit) bool {
+	if st := cancels(c); st == nil || w.seen["escalated"] == 5 || w.roll(0, 2, "meanwhile") > 0 {
 		return false
 	}
 	open := w.open(c)
 	if len(open) == 0 {
 		return false
 	}
-	open[w.roll(0, len(open)-1, "on")].version++
-	w.seen["voted"]++
+	a := open[w.roll(0, len(open)-1, "on")]
+	a.version++
+	if a.assignee == lifecycle.RoleOwner || w.roll(0, 1, "escalates") == 0 {
+		w.seen["voted"]++
+		return false
+	}
+	a.assignee = lifecycle.RoleOwner
+	w.seen["escalated"]++
 	return true
 }
 
@@ -647,7 +654,7 @@ func (w *lawWorld) turn(m any) bool {
 		w.crash()
 		return false
 	}
-	w.moved = w.voted(c)
+	w.moved = w.meanwhile(c)
 	if durable := w.apply(c); !durable || w.moved {
 		w.must(!durable, "a commit cancels what somebody voted on meanwhile")
 		w.must(w.moved, "the only activation lost its swap")
@@ -1112,7 +1119,7 @@ func live(d dice, bug mutant, seen map[string]int) (law string) {
 // approval of the turn is decided. Over any crash a call that cannot be repeated is sent once, and one
 // that can is sent with the same bytes. idx and seq have no gaps. A terminal status is final, and every
 // open step and approval ends with its run. Live frames equal the replayed ones. The model gets all
-// results in call order. Approvals are cancelled in the versions that were read. The run's end and each
+// results in call order. Approvals are cancelled for the roles that were read. The run's end and each
 // opening and end of an approval are reported once. Every run ends once people decide and tools answer.
 func TestLaws(t *testing.T) {
 	seen := map[string]int{}
@@ -1130,7 +1137,7 @@ func TestLaws(t *testing.T) {
 	}
 	for _, want := range []string{"succeeded", "failed", "cancelled", "crash", "refused", "approved", "edited", "rejected", "responded", "expired",
 		"CANCELLED", "EXPIRED", "LIMIT_EXCEEDED", "MODEL_ERROR", "INTERNAL", "approval.required", "run.waiting", "run.resumed", "handoff",
-		"repeated", "kb.search", "evidence", "asked again", "OUTPUT_INVALID", "withdrawn", "voted", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
+		"repeated", "kb.search", "evidence", "asked again", "OUTPUT_INVALID", "withdrawn", "voted", "escalated", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: the test proves nothing (%v)", want, seen)
 		}
@@ -1218,20 +1225,20 @@ var mutants = []mutant{
 	{name: "leaves approvals pending at its end", decided: func(_ State, _ any, d *decision) {
 		d.Facts = slices.DeleteFunc(d.Facts, func(f any) bool { _, ok := f.(Withdrawn); return ok })
 	}},
-	{name: "does not read the versions of its approvals", loaded: func(s *State) {
-		approvals(s, func(_ *Call, a *Approval) { a.Version = 1 })
+	{name: "does not read the roles of its approvals", loaded: func(s *State) {
+		approvals(s, func(_ *Call, a *Approval) { a.Assignee = "" })
 	}},
-	{name: "cancels approvals in versions that it did not read", rows: func(c *journal.Commit) {
+	{name: "cancels approvals for roles that it did not read", rows: func(c *journal.Commit) {
 		if st := cancels(c); st != nil {
-			for i := range st.Args[5].([]int64) {
-				st.Args[5].([]int64)[i]++
+			for i := range st.Args[5].([]string) {
+				st.Args[5].([]string)[i] = string(lifecycle.RoleMember)
 			}
 		}
 	}},
 	{name: "cancels an approval that is not pending", rows: func(c *journal.Commit) {
 		if st := cancels(c); st != nil {
 			st.Args[4] = append(st.Args[4].([]id.ApprovalID), id.ApprovalID{UUID: id.NewAnywhere()})
-			st.Args[5] = append(st.Args[5].([]int64), 1)
+			st.Args[5] = append(st.Args[5].([]string), string(lifecycle.RoleAdmin))
 		}
 	}},
 	{name: "leaves the timers of its approvals", rows: func(c *journal.Commit) { c.TimersDone = nil }},

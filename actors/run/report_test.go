@@ -11,7 +11,7 @@ import (
 )
 
 // opened is an approval that was just opened.
-func opened(*Call) *Approval { return &Approval{Status: lifecycle.ApprovalPending, Version: 1} }
+func opened(*Call) *Approval { return &Approval{Status: lifecycle.ApprovalPending} }
 
 // endings returns the commits of a run that succeeds and of one that is cancelled while it waits: for a
 // tenant with an endpoint, for one without, and without Hears.

@@ -113,7 +113,7 @@ type Approval struct {
 	Decision lifecycle.Action
 	Feedback string
 	// Edited are the arguments to call if the status is edited, nil if they
-	// could not be opened. Of a pending approval they are the latest edit so far.
+	// could not be opened.
 	Edited json.RawMessage
 	// Shown are the edited arguments as their editor sent them: values that were masked
 	// for the editor stay masked.
@@ -123,8 +123,6 @@ type Approval struct {
 	// Assignee is the role that decides; after an escalation the higher role.
 	Assignee  lifecycle.Role
 	ExpiresAt time.Time
-	// Version and Epoch are those of its row.
-	Version, Epoch int64
 }
 
 // Agent is one version of an agent, ready to run. It is shared and immutable.

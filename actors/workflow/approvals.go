@@ -105,7 +105,7 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 		if a.Status.Terminal() {
 			continue
 		}
-		pending = append(pending, engine.Pending{ID: a.ID, Version: a.Version})
+		pending = append(pending, engine.Pending{ID: a.ID, Assignee: a.Assignee})
 		if k.hears(s) {
 			data := webhook.Decided{Approval: k.approvalData(s, a), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
 			w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))

@@ -31,7 +31,7 @@ type Store interface {
 	Workflow(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Workflow, error)
 	// Definition returns the definition of a version; nil if there is none.
 	Definition(ctx context.Context, tenant id.TenantID, workflow id.WorkflowID, version int) (json.RawMessage, error)
-	// NodeApprovals returns the approvals of a run.
+	// NodeApprovals returns the approvals of the open steps of a run.
 	NodeApprovals(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.NodeApproval, error)
 	// Children returns those of the runs that exist.
 	Children(ctx context.Context, tenant id.TenantID, runs []id.RunID) ([]engine.Child, error)

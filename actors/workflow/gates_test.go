@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/actors/durable"
 	"agentsvc/actors/workflow"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
@@ -227,5 +228,46 @@ func TestTheFeedbackIsTheDecisions(t *testing.T) {
 		if got := w.ended(r) + " " + w.text(`SELECT output -> 'outputs' -> 'g' ->> 'text' FROM runs WHERE id = $1`, r); got != "succeeded "+c.want {
 			t.Errorf("%s %q: %s", c.action, c.feedback, got)
 		}
+	}
+}
+
+// A vote that decides nothing does not concern the other branches: a call that fails after it ends the
+// run with its own answer.
+func TestACallFailsBesideAVote(t *testing.T) {
+	w := newWorld(t)
+	held := make(chan struct{})
+	w.mu.Lock()
+	w.held = held
+	w.mu.Unlock()
+	r := w.begin(`{"nodes": [{"id": "t", "type": "tool", "tool": "shop.fails"}, {"id": "g", "type": "gate", "title": "x", "required_approvals": 2}]}`, `null`, ``)
+	a := w.approval(r, "g")
+	w.eventually("it is called", func() bool { return len(w.calls("shop.fails", r)) == 1 })
+	if err := w.decide(a, lifecycle.ActionApprove, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	close(held)
+	if got := w.ended(r) + ", " + w.text(`SELECT status FROM approvals WHERE id = $1`, a); got != "failed TOOL_FAILED, cancelled" {
+		t.Error(got)
+	}
+	if got := w.text(`SELECT output ->> 'error' FROM run_steps WHERE run_id = $1 AND name = 't'`, r); got != tool.ErrToolTimeout {
+		t.Errorf("the step shows %s", got)
+	}
+	w.exact(r)
+}
+
+// A run that is told of its approvals while they wait reads for which roles they do: its end cancels
+// what it has read.
+func TestAnEscalationIsRead(t *testing.T) {
+	a := &workflow.Approval{ID: id.ApprovalID{UUID: id.NewAnywhere()}, Status: lifecycle.ApprovalPending, Assignee: lifecycle.RoleAdmin, Version: 1}
+	s := workflow.State{Status: lifecycle.RunWaitingApproval, Open: []*workflow.Step{{Approval: a}}}
+	d, err := workflow.Machine{}.Decide(s, msg.ApprovalsDecided{}, time.Time{})
+	if err != nil || d.Question != any(workflow.ReadApprovals{}) {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	escalated := *a
+	escalated.Assignee, escalated.Version = lifecycle.RoleOwner, 2
+	d, err = workflow.Machine{}.Decide(s, durable.Answered{Msg: msg.ApprovalsDecided{}, Question: d.Question, Answer: workflow.Approvals{0: &escalated}}, time.Time{})
+	if err != nil || len(d.Facts) > 0 || d.Next.Open[0].Approval.Assignee != lifecycle.RoleOwner {
+		t.Errorf("%+v, %v", d, err)
 	}
 }

@@ -35,6 +35,7 @@ type Approval struct {
 	Feedback    *string
 	EscalatedAt *time.Time
 	EscalateAt  *time.Time // from the timer; nil: there is none
+	OtherEdits  int64      // bytes of the edits of the run's other approvals
 	ExpiresAt   time.Time
 	DecidedAt   *time.Time
 	SkillRun    *id.SkillRunID // the run of a browser skill on which it decides
@@ -49,7 +50,7 @@ func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.Ap
 		digest []byte
 	)
 	found, err := one(s.pool.QueryRow(ctx, approvalSQL, tenant, approval).Scan(&a.Run, &a.RunStatus, &a.Status, &a.Tool, &a.Risk, &a.Assignee, &a.Escalate,
-		&a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt,
+		&a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.OtherEdits, &a.ExpiresAt,
 		&a.DecidedAt, &a.SkillRun, &a.Agent, &a.Workflow, &a.CreatedAt, &a.Version, &a.Epoch))
 	if err != nil {
 		return nil, fmt.Errorf("read approval %s: %w", approval, err)

@@ -27,7 +27,7 @@ func TestApproval(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if its, err := w.store.Run(t.Context(), w.tenant, run); err != nil || len(its.Open) != 1 || its.Open[0].Asked == nil ||
-		its.Open[0].Asked.ID != a || its.Open[0].Asked.Version != 5 || its.Open[0].Asked.Epoch != 3 {
+		its.Open[0].Asked.ID != a {
 		t.Errorf("its run: %+v, %v", its, err)
 	}
 	for _, name := range []string{"expire", "escalate"} {
@@ -41,6 +41,24 @@ func TestApproval(t *testing.T) {
 		got.DecidedAt == nil || got.Escalate != lifecycle.RoleOwner || got.EscalatedAt == nil || got.EscalateAt == nil || got.EscalateAt.Year() != 2027 ||
 		got.Schema != nil || string(got.Decisions) != `[{"principal":"x"}]` || got.SoFar != 1 {
 		t.Errorf("%+v, %v", got, err)
+	}
+	// The edits of the run's other approvals count, whether decided or not, by the larger of what is called and what is shown.
+	for i, sets := range []string{`edited = repeat('x', 1000)::bytea`, `edited = '\x01', decisions = json_build_array(repeat('x', 1996))`, `decisions = json_build_array(repeat('x', 5000))`} {
+		idx := i + 1
+		w.step(run, idx, "waiting", nil)
+		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, 'low', 'admin', 2, 't', '{}', '\x03', sha256('x'), '{}', 'reject', now(), now(), now())`, w.tenant, id.NewAnywhere(), run, idx)
+		w.exec(`UPDATE approvals SET `+sets+` WHERE run_id = $1 AND step_idx = $2`, run, idx)
+	}
+	w.exec(`UPDATE approvals SET edited = repeat('x', 9000)::bytea WHERE id = $1`, a)
+	if got, err = w.store.Approval(t.Context(), w.tenant, a); err != nil || got.OtherEdits != 3000 {
+		t.Errorf("the other edits have %d bytes, %v", got.OtherEdits, err)
+	}
+	for room, missed := range map[int64]bool{3000: false, 2999: true} {
+		s := BoundEdits(w.tenant, run, a, room)
+		if _, err := w.pool.Exec(t.Context(), s.SQL, s.Args...); (err != nil) != missed {
+			t.Errorf("with room for %d: %v", room, err)
+		}
 	}
 	for name, c := range map[string]struct {
 		tenant   id.TenantID

@@ -94,8 +94,7 @@ type Asked struct {
 	Status   lifecycle.ApprovalStatus
 	Decision lifecycle.Action // empty while pending
 	Feedback string
-	// Edited are the sealed arguments to call if the status is edited. In a pending approval
-	// they are the latest edit, if there is one.
+	// Edited are the sealed arguments to call if the status is edited, else nil.
 	Edited []byte
 	// Shown are the edited arguments as their editor sent them, without secrets.
 	Shown     json.RawMessage
@@ -104,8 +103,6 @@ type Asked struct {
 	Risk      lifecycle.Risk
 	Assignee  lifecycle.Role // after an escalation the higher role
 	ExpiresAt time.Time
-	Version   int64
-	Epoch     int64
 }
 
 // Sealed is what a step keeps for the model's history.
@@ -216,12 +213,11 @@ type openRow struct {
 	risk             *lifecycle.Risk
 	assignee         *lifecycle.Role
 	expires          *time.Time
-	version, epoch   *int64
 }
 
 func (o *openRow) columns() []any {
 	return []any{&o.idx, &o.kind, &o.name, &o.status, &o.began, &o.sealed,
-		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.risk, &o.assignee, &o.expires, &o.version, &o.epoch}
+		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.risk, &o.assignee, &o.expires}
 }
 
 // step returns the step of a row that has one.
@@ -231,7 +227,7 @@ func (o *openRow) step() (OpenStep, error) {
 		return step, nil
 	}
 	asked := &Asked{ID: *o.approval, Status: *o.decided, Edited: o.edited, Digest: o.digest, OnTimeout: *o.expiry,
-		Risk: *o.risk, Assignee: *o.assignee, ExpiresAt: *o.expires, Version: *o.version, Epoch: *o.epoch}
+		Risk: *o.risk, Assignee: *o.assignee, ExpiresAt: *o.expires}
 	if o.decision != nil {
 		asked.Decision = *o.decision
 	}

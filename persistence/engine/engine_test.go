@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ func TestOpenSteps(t *testing.T) {
 		9: `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02',
 		    decisions = '[{"action":"edit","edited_args":{"n":1}},{"action":"edit","edited_args":{"n":2}},{"action":"approve"}]'`,
 		10: `status = 'rejected', decision = 'reject', decided_at = now(), feedback = 'no', edited = '\x02'`,
-		13: `edited = '\x04', decisions = '[{"action":"edit","edited_args":{"n":3}}]', version = 2, owner_epoch = 1, assignee_role = 'owner'`,
+		13: `edited = '\x04', decisions = '[{"action":"edit","edited_args":{"n":3}}]', assignee_role = 'owner'`,
 	} {
 		approvals[idx] = id.ApprovalID{UUID: id.NewAnywhere()}
 		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
@@ -123,15 +124,48 @@ func TestOpenSteps(t *testing.T) {
 	}
 	want := []OpenStep{
 		step(6, lifecycle.StepRunning, nil), // 5 is no call of the last turn
-		step(8, lifecycle.StepWaiting, &Asked{ID: approvals[8], Status: lifecycle.ApprovalPending, Digest: digest[:], OnTimeout: "cancel_run", Version: 1}),
-		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Shown: json.RawMessage(`{"n":2}`), Digest: digest[:], OnTimeout: "reject", Version: 1}),
-		step(10, lifecycle.StepWaiting, &Asked{ID: approvals[10], Status: lifecycle.ApprovalRejected, Decision: lifecycle.ActionReject, Feedback: "no", Digest: digest[:], OnTimeout: "reject", Version: 1}),
+		step(8, lifecycle.StepWaiting, &Asked{ID: approvals[8], Status: lifecycle.ApprovalPending, Digest: digest[:], OnTimeout: "cancel_run"}),
+		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Shown: json.RawMessage(`{"n":2}`), Digest: digest[:], OnTimeout: "reject"}),
+		step(10, lifecycle.StepWaiting, &Asked{ID: approvals[10], Status: lifecycle.ApprovalRejected, Decision: lifecycle.ActionReject, Feedback: "no", Digest: digest[:], OnTimeout: "reject"}),
 		step(12, lifecycle.StepWaiting, nil),
-		step(13, lifecycle.StepWaiting, &Asked{ID: approvals[13], Status: lifecycle.ApprovalPending, Edited: []byte{4}, Shown: json.RawMessage(`{"n":3}`), Digest: digest[:], OnTimeout: "reject", Assignee: lifecycle.RoleOwner, Version: 2, Epoch: 1}),
+		step(13, lifecycle.StepWaiting, &Asked{ID: approvals[13], Status: lifecycle.ApprovalPending, Digest: digest[:], OnTimeout: "reject", Assignee: lifecycle.RoleOwner}),
 		step(133, lifecycle.StepRunning, nil),
 	}
 	if !reflect.DeepEqual(got.Open, want) {
 		t.Errorf("open\n got %+v\nwant %+v", got.Open, want)
+	}
+}
+
+// A run reads the answers to its approvals once they are decided, and only those of open steps.
+func TestNodeApprovals(t *testing.T) {
+	w := newWorld(t)
+	r := w.run(w.thread(), 1, "waiting_approval")
+	const ledger = `[{"action":"edit","edited_args":{"n":1},"feedback":null},{"action":"approve","feedback":"so"}]`
+	for idx, c := range []struct{ step, sets string }{
+		{"waiting", `edited = '\x04'`},
+		{"waiting", `status = 'edited', decision = 'approve', decided_at = now(), approvals_so_far = 1, edited = '\x05'`},
+		{"waiting", `status = 'approved', decision = 'approve', decided_at = now(), approvals_so_far = 1`},
+		{"running", `status = 'rejected', decision = 'reject', decided_at = now(), edited = '\x06'`},
+		{"succeeded", `status = 'edited', decision = 'approve', decided_at = now(), approvals_so_far = 1, edited = '\x07'`},
+	} {
+		w.step(r, idx, c.step, nil)
+		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, decisions, on_timeout, expires_at, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, 'low', 'admin', 1, 't', '{}', '\x03', sha256('x'), '{}', $5, 'reject', now(), now(), now())`, w.tenant, id.NewAnywhere(), r, idx, ledger)
+		w.exec(`UPDATE approvals SET `+c.sets+` WHERE run_id = $1 AND step_idx = $2`, r, idx)
+	}
+	read, err := w.store.NodeApprovals(t.Context(), w.tenant, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := range read {
+		shown, err := read[i].Shown()
+		feedback, err2 := read[i].Feedback()
+		got = append(got, fmt.Sprintf("%d %s %x %s %q %t", read[i].Idx, read[i].Status, read[i].Edited, shown, feedback, err == nil && err2 == nil))
+	}
+	want := []string{`0 pending   "" true`, `1 edited 05 {"n":1} "so" true`, `2 approved  {"n":1} "so" true`, `3 rejected  {"n":1} "so" true`}
+	if !slices.Equal(got, want) {
+		t.Errorf("read\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

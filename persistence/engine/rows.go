@@ -387,21 +387,27 @@ func EditedAt(tenant id.TenantID, approval id.ApprovalID) vault.AAD {
 	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: "edited"}
 }
 
-// Pending is an approval without a final decision, in the version in which it was read.
+// BoundEdits makes the commit of an edit an ErrConflict if the edits of the run's other approvals are
+// larger than room by now: edits of several approvals may be decided at once.
+func BoundEdits(t id.TenantID, run id.RunID, approval id.ApprovalID, room int64) journal.Statement {
+	return journal.Statement{SQL: queries.Get("approval_edits"), Args: []any{t, run, approval, room}}
+}
+
+// Pending is an approval without a final decision, with the role that decides.
 type Pending struct {
-	ID      id.ApprovalID
-	Version int64
+	ID       id.ApprovalID
+	Assignee lifecycle.Role
 }
 
 // CancelApprovals cancels the pending approvals of a run, in the commit that ends the run. That
 // commit is an ErrConflict if they are not the ones that were read: one was decided or escalated
 // since.
 func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, pending []Pending, at time.Time) journal.Statement {
-	ids, versions, changes := make([]id.ApprovalID, len(pending)), make([]int64, len(pending)), make([]msg.Change, len(pending))
+	ids, roles, changes := make([]id.ApprovalID, len(pending)), make([]string, len(pending)), make([]msg.Change, len(pending))
 	for i, p := range pending {
-		ids[i], versions[i], changes[i] = p.ID, p.Version, msg.Change{Kind: msg.ChangedApproval, ID: p.ID.UUID}
+		ids[i], roles[i], changes[i] = p.ID, string(p.Assignee), msg.Change{Kind: msg.ChangedApproval, ID: p.ID.UUID}
 	}
-	return journal.Statement{SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op, ids, versions}, Changes: changes}
+	return journal.Statement{SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op, ids, roles}, Changes: changes}
 }
 
 // Tally is what a commit adds to the tenant's figures (GET /v1/stats).

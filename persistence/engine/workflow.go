@@ -146,8 +146,8 @@ type NodeApproval struct {
 	Idx       int
 	Status    lifecycle.ApprovalStatus
 	Decision  lifecycle.Action // empty while pending
-	Edited    []byte           // sealed
-	Decisions json.RawMessage
+	Edited    []byte           // sealed; nil unless the status is edited
+	Decisions json.RawMessage  // nil while pending
 	Risk      lifecycle.Risk
 	Assignee  lifecycle.Role
 	ExpiresAt time.Time
@@ -159,8 +159,11 @@ type NodeApproval struct {
 // Shown returns edited arguments as their editor sent them, nil if there are none.
 func (a *NodeApproval) Shown() (json.RawMessage, error) { return lastEdit(a.Decisions) }
 
-// Feedback returns what the last decision said; empty if it said nothing.
+// Feedback returns what the deciding person said; empty if it is pending, or nothing was said.
 func (a *NodeApproval) Feedback() (string, error) {
+	if len(a.Decisions) == 0 {
+		return "", nil
+	}
 	var ledger []struct {
 		Feedback *string `json:"feedback"`
 	}
@@ -173,7 +176,7 @@ func (a *NodeApproval) Feedback() (string, error) {
 	return "", nil
 }
 
-// NodeApprovals returns the approvals of a run.
+// NodeApprovals returns the approvals of the open steps of a run.
 func (s *Store) NodeApprovals(ctx context.Context, tenant id.TenantID, run id.RunID) ([]NodeApproval, error) {
 	rows, err := s.pool.Query(ctx, workflowApprovalsSQL, tenant, run)
 	if err != nil {

@@ -65,7 +65,7 @@ func (w *waits) decide(change func(u *ApprovalUpdate)) *draft {
 
 // cancel is the commit by which the run ends.
 func (w *waits) cancel() *draft {
-	return w.cancelOf(Pending{w.approval, 1})
+	return w.cancelOf(Pending{w.approval, lifecycle.RoleAdmin})
 }
 
 // cancelOf ends the run, which knows of these approvals.
@@ -319,16 +319,19 @@ func TestARunsEndKnowsWhatItCancels(t *testing.T) {
 		pending func(w *waits) []Pending
 		want    error
 	}{
-		"as it was read":              {nil, func(w *waits) []Pending { return []Pending{{w.approval, 1}} }, nil},
-		"in another version":          {nil, func(w *waits) []Pending { return []Pending{{w.approval, 2}} }, ErrConflict},
-		"one that it has not read":    {nil, func(w *waits) []Pending { return nil }, ErrConflict},
-		"one that is not there":       {nil, func(w *waits) []Pending { return []Pending{{w.approval, 1}, {stranger, 1}} }, ErrConflict},
-		"another one in its place":    {nil, func(w *waits) []Pending { return []Pending{{stranger, 1}} }, ErrConflict},
-		"it was decided meanwhile":    {func(w *waits) { x.must(w.decide(nil)) }, func(w *waits) []Pending { return []Pending{{w.approval, 1}} }, ErrConflict},
-		"it was escalated meanwhile":  {func(w *waits) { x.must(w.escalate()) }, func(w *waits) []Pending { return []Pending{{w.approval, 1}} }, ErrConflict},
-		"it was escalated before":     {func(w *waits) { x.must(w.escalate()) }, func(w *waits) []Pending { return []Pending{{w.approval, 2}} }, nil},
+		"as it was read":             {nil, func(w *waits) []Pending { return []Pending{{w.approval, lifecycle.RoleAdmin}} }, nil},
+		"for another role":           {nil, func(w *waits) []Pending { return []Pending{{w.approval, lifecycle.RoleOwner}} }, ErrConflict},
+		"there was a vote meanwhile": {func(w *waits) { x.must(w.vote()) }, func(w *waits) []Pending { return []Pending{{w.approval, lifecycle.RoleAdmin}} }, nil},
+		"one that it has not read":   {nil, func(w *waits) []Pending { return nil }, ErrConflict},
+		"one that is not there": {nil, func(w *waits) []Pending {
+			return []Pending{{w.approval, lifecycle.RoleAdmin}, {stranger, lifecycle.RoleAdmin}}
+		}, ErrConflict},
+		"another one in its place":    {nil, func(w *waits) []Pending { return []Pending{{stranger, lifecycle.RoleAdmin}} }, ErrConflict},
+		"it was decided meanwhile":    {func(w *waits) { x.must(w.decide(nil)) }, func(w *waits) []Pending { return []Pending{{w.approval, lifecycle.RoleAdmin}} }, ErrConflict},
+		"it was escalated meanwhile":  {func(w *waits) { x.must(w.escalate()) }, func(w *waits) []Pending { return []Pending{{w.approval, lifecycle.RoleAdmin}} }, ErrConflict},
+		"it was escalated before":     {func(w *waits) { x.must(w.escalate()) }, func(w *waits) []Pending { return []Pending{{w.approval, lifecycle.RoleOwner}} }, nil},
 		"it is decided and was read":  {func(w *waits) { x.must(w.decide(nil)) }, func(w *waits) []Pending { return nil }, nil},
-		"another run's, of this name": {nil, func(w *waits) []Pending { return []Pending{{x.newWaits(3).approval, 1}} }, ErrConflict},
+		"another run's, of this name": {nil, func(w *waits) []Pending { return []Pending{{x.newWaits(3).approval, lifecycle.RoleAdmin}} }, ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := x.newWaits(3)
@@ -357,6 +360,14 @@ func TestARunsEndKnowsWhatItCancels(t *testing.T) {
 			}
 		})
 	}
+}
+
+// vote is a commit that leaves the approval pending, for the same role.
+func (w *waits) vote() *draft {
+	return w.decide(func(u *ApprovalUpdate) {
+		u.Status, u.Decision, u.Feedback, u.DecidedAt, u.SoFar = lifecycle.ApprovalPending, "", nil, nil, 1
+		u.DropTimers, u.WakeRun = nil, nil
+	})
 }
 
 // escalate is a commit that leaves the approval pending, for another role.

@@ -420,27 +420,27 @@ func (d *draft) commit() *Commit {
 	return c
 }
 
-// Pending is an approval without a final decision, in the version in which it was read.
+// Pending is an approval without a final decision, with the role that decides.
 type Pending struct {
-	ID      id.ApprovalID
-	Version int64
+	ID       id.ApprovalID
+	Assignee lifecycle.Role
 }
 
 // CancelApprovals cancels the pending approvals of a run, which are those that were read.
 func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, pending []Pending, at time.Time) Statement {
-	ids, versions := make([]id.ApprovalID, len(pending)), make([]int64, len(pending))
+	ids, roles := make([]id.ApprovalID, len(pending)), make([]string, len(pending))
 	for i, p := range pending {
-		ids[i], versions[i] = p.ID, p.Version
+		ids[i], roles[i] = p.ID, string(p.Assignee)
 	}
-	return Statement{SQL: cancelApprovals, Args: []any{t, run, at, op, ids, versions}}
+	return Statement{SQL: cancelApprovals, Args: []any{t, run, at, op, ids, roles}}
 }
 
 const cancelApprovals = `WITH own AS MATERIALIZED (
-  SELECT id, version FROM approvals WHERE (tenant_id = $1) IS TRUE AND run_id = $2 AND decided_at IS NULL ORDER BY id FOR UPDATE
+  SELECT id, assignee_role FROM approvals WHERE (tenant_id = $1) IS TRUE AND run_id = $2 AND decided_at IS NULL ORDER BY id FOR UPDATE
 ), cancelled AS (
   UPDATE approvals a
   SET version = a.version + 1, status = 'cancelled', decision = 'cancel', decided_at = $3, updated_at = $3, last_op = $4
   FROM own WHERE a.tenant_id = $1 AND a.id = own.id
 )
-SELECT FROM own LEFT JOIN unnest($5::uuid[], $6::bigint[]) AS known (id, version) ON known.id = own.id AND known.version = own.version
+SELECT FROM own LEFT JOIN unnest($5::uuid[], $6::text[]) AS known (id, role) ON known.id = own.id AND known.role = own.assignee_role
 HAVING CASE WHEN count(*) <> cardinality($5::uuid[]) OR count(known.id) <> count(*) THEN svc_missed() END`

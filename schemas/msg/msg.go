@@ -272,5 +272,5 @@ type Decided struct {
 }
 
 // ApprovalsDecided tells a waiting run to check its approvals: one of them is finally
-// decided.
+// decided, or escalated.
 type ApprovalsDecided struct{}

@@ -10,14 +10,13 @@ SELECT status, agent_id, agent_version, thread_id, thread_seq, parent_run_id, in
 FROM runs WHERE tenant_id = $1 AND id = $2
 
 -- Open steps in order, with their approvals. A turn has at most 128 calls, and no step begins
--- before its last one has ended. An edit takes effect once it is decided, and may take effect
--- if further decisions are needed. No index may be used for the tenant of the approvals: see
+-- before its last one has ended. An edit is read once it is decided: a run that waits for many
+-- edits reads none of them. No index may be used for the tenant of the approvals: see
 -- approvals_step_key.
 -- name: open_steps
 SELECT s.idx, s.kind, s.name, s.status, s.began_seq, s.sealed,
-       a.id, a.status, a.decision, a.feedback, CASE WHEN a.status IN ('pending', 'edited') THEN a.edited END,
-       CASE WHEN a.status IN ('pending', 'edited') AND a.edited IS NOT NULL THEN a.decisions END,
-       a.digest, a.on_timeout, a.risk, a.assignee_role, a.expires_at, a.version, a.owner_epoch
+       a.id, a.status, a.decision, a.feedback, CASE WHEN a.status = 'edited' THEN a.edited END, CASE WHEN a.status = 'edited' THEN a.decisions END,
+       a.digest, a.on_timeout, a.risk, a.assignee_role, a.expires_at
 FROM run_steps s
 LEFT JOIN LATERAL (SELECT * FROM approvals WHERE run_id = $2 AND step_idx = s.idx AND (tenant_id = $1) IS TRUE LIMIT 1) a ON s.status = 'waiting'
 WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx >= (SELECT r.steps - 128 FROM runs r WHERE r.tenant_id = $1 AND r.id = $2)

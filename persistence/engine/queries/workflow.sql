@@ -16,10 +16,15 @@ SELECT idx, name, status, began_seq, sealed FROM run_steps WHERE tenant_id = $1 
 SELECT seq, op, coalesce(event_id, ''), name, CASE WHEN step_idx IS NULL THEN payload END, step_idx IS NOT NULL
 FROM workflow_events WHERE tenant_id = $1 AND run_id = $2 ORDER BY seq
 
--- As in open_steps no index may be used for the tenant.
+-- The approvals of open steps. What people answered is read once it is decided: a run that waits for many edits reads none of them. As in
+-- open_steps no index may be used for the tenant.
 -- name: workflow_approvals
-SELECT id, step_idx, status, coalesce(decision, ''), edited, decisions, risk, assignee_role, expires_at, digest, version, tool
-FROM approvals WHERE run_id = $2 AND (tenant_id = $1) IS TRUE ORDER BY step_idx
+SELECT a.id, a.step_idx, a.status, coalesce(a.decision, ''), CASE WHEN a.status = 'edited' THEN a.edited END, CASE WHEN a.decided_at IS NOT NULL THEN a.decisions END,
+       a.risk, a.assignee_role, a.expires_at, a.digest, a.version, a.tool
+FROM approvals a
+WHERE a.run_id = $2 AND (a.tenant_id = $1) IS TRUE
+  AND EXISTS (SELECT FROM run_steps s WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx = a.step_idx AND s.status IN ('running', 'waiting'))
+ORDER BY a.step_idx
 
 -- name: children
 SELECT id, status, output, coalesce(error_code, ''), coalesce(error_message, ''), tokens_in, tokens_out, cost_usd
