@@ -61,7 +61,7 @@
 //
 // A definition and its data are written by strangers. Validate reads the text without decoding
 // it, and refuses what is too large, too deep or too expensive. Start and End have a budget of
-// work; what a node renders, and all that is stored of a run, are bounded in size. A run that exceeds a
+// work; what a node renders, and all that is stored of a run, are bounded in size, and values in depth. A run that exceeds a
 // bound fails: LIMIT_EXCEEDED for a template or the data, EXPRESSION_FAILED for an expression.
 //
 // # Documents that were stored

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"agentsvc/schemas/flow/expr"
+	"agentsvc/schemas/flow/scan"
 )
 
 // Plan is a definition ready to run: nodes and edges by index, templates parsed. It never
@@ -106,7 +107,7 @@ func (s *step) compile(n *Node) (err error) {
 	case Agent:
 		s.value = jsonTemplate(n.Input, at, fault)
 	case Tool:
-		if s.value = jsonTemplate(n.Args, at, fault); len(n.Args) == 0 {
+		if s.value = jsonTemplate(n.Args, at, fault); scan.KindOf(n.Args) == scan.Null { // omitted, or null
 			s.value = template{{fixed: "{}"}}
 		}
 	case Set:

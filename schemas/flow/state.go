@@ -38,6 +38,7 @@ const (
 var (
 	errLarge = errors.New("renders to more than the limit of one node")
 	errData  = errors.New("leaves more data than a run can hold")
+	errDeep  = errors.New("nests deeper than " + strconv.Itoa(scan.MaxDepth) + " levels")
 	errEvent = errors.New("renders to a name of an event that is too long")
 	errWork  = errors.New("takes too much work together with the nodes before it")
 )
@@ -129,7 +130,7 @@ type Fact struct {
 }
 
 // Failure is why a run fails while nodes without I/O are decided: EXPRESSION_FAILED, or
-// LIMIT_EXCEEDED where a template or the data grew too large.
+// LIMIT_EXCEEDED where a template or the data grew too large or nests too deep.
 type Failure struct {
 	Node    int
 	Code    lifecycle.Failure
@@ -285,8 +286,12 @@ func (w *walk) start(n int) error {
 	if node.Type == Gate || node.Type == HumanTask { // people see the input of the run
 		w.s.bytes += len(w.s.input)
 	}
-	if err == nil && w.s.bytes > MaxData {
+	switch {
+	case err != nil:
+	case w.s.bytes > MaxData:
 		err = errData
+	case scan.Depth(f.Input) > scan.MaxDepth:
+		err = errDeep
 	}
 	if err != nil {
 		w.facts = append(w.facts, Fact{Node: n, Status: Active})
@@ -334,6 +339,9 @@ func (w *walk) write(values []byte) {
 func (w *walk) end(n int, out Output, result *expr.Value) error {
 	if w.s.bytes += out.size(); w.s.bytes > MaxData {
 		return w.failed(n, lifecycle.FailLimitExceeded, errData)
+	}
+	if scan.Depth(out.JSON) > scan.MaxDepth {
+		return w.failed(n, lifecycle.FailLimitExceeded, errDeep)
 	}
 	w.s.outputs[n] = &out
 	takes := make([]bool, len(w.p.nodes[n].out))
@@ -445,12 +453,17 @@ func (p *Plan) Outputs(s State) map[string]Output {
 	return out
 }
 
-// Output returns the output of a run (service.md, Run output).
+// Output returns the output of a run (service.md, Run output). It has no escapes for HTML, which would
+// make six bytes of one: it is as large as what the run holds.
 func (p *Plan) Output(s State) (json.RawMessage, error) {
-	return json.Marshal(struct {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(struct {
 		Outputs   map[string]Output          `json:"outputs"`
 		Variables map[string]json.RawMessage `json:"variables"`
 	}{p.Outputs(s), s.variables})
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // Progress returns the status of all nodes and edges as a text of one letter each, and the size

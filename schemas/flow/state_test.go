@@ -359,6 +359,68 @@ func TestARunIsBounded(t *testing.T) {
 	}
 }
 
+// A value that nodes wrap again and again stays so shallow that every document can hold it, and so does
+// what a tool answers.
+func TestNestingIsBounded(t *testing.T) {
+	wrapped := func(n int) string {
+		nodes, edges := []string{`{"id": "s0", "type": "set", "values": {"v": 1}}`}, []string{}
+		for i := 1; i <= n; i++ {
+			nodes = append(nodes, fmt.Sprintf(`{"id": "s%d", "type": "set", "values": {"v": %s"{{variables.v}}"%s}}`, i, strings.Repeat("[", 59), strings.Repeat("]", 59)))
+			edges = append(edges, fmt.Sprintf(`{"from": "s%d", "to": "s%d"}`, i-1, i))
+		}
+		return `{"nodes": [` + strings.Join(nodes, ",") + `], "edges": [` + strings.Join(edges, ",") + `]}`
+	}
+	tooDeep := func(err error) bool {
+		var f *Failure
+		return errors.As(err, &f) && f.Code == lifecycle.FailLimitExceeded && strings.Contains(f.Message, "nests deeper than 500 levels")
+	}
+	if s, _, err := plan(t, wrapped(8)).Start(t.Context(), nil, nil); err != nil || !s.Done() {
+		t.Errorf("eight times: %v", err)
+	}
+	s, facts, err := plan(t, wrapped(170)).Start(t.Context(), nil, nil)
+	if !tooDeep(err) || len(s.Active()) != 1 || facts[len(facts)-1].Node != s.Active()[0] {
+		t.Errorf("170 times: %v", err)
+	}
+	p := plan(t, one(`{"id": "t", "type": "tool", "tool": "x"}`))
+	for depth, fails := range map[int]bool{500: false, 501: true, 9_999: true} {
+		s, _, err := p.Start(t.Context(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err = p.End(t.Context(), s, 0, ToolOutput(strings.Repeat("[", depth)+strings.Repeat("]", depth))); (err != nil) != fails || fails && !tooDeep(err) {
+			t.Errorf("an answer of %d levels: %v", depth, err)
+		}
+	}
+}
+
+// The output of a run is as large as what it holds, whatever that means in HTML.
+func TestTheOutputIsNotEscaped(t *testing.T) {
+	p := plan(t, one(`{"id": "t", "type": "tool", "tool": "x"}`))
+	s, _, err := p.Start(t.Context(), nil, map[string]json.RawMessage{"v": json.RawMessage(`"<&>"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, _, err = p.End(t.Context(), s, 0, ToolOutput(`["<&>"]`)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Output(s); err != nil || string(got) != `{"outputs":{"t":{"text":"[\"<&>\"]","child_run_id":null,"json":["<&>"]}},"variables":{"v":"<&>"}}` {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// Arguments that a stored definition leaves out, or gives as null, are none.
+func TestNoArguments(t *testing.T) {
+	for _, args := range []string{``, `, "args": null`, `, "args": {}`} {
+		p, err := Load(json.RawMessage(one(`{"id": "t", "type": "tool", "tool": "x"` + args + `}`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, facts, err := p.Start(t.Context(), nil, nil); err != nil || string(facts[0].Input) != `{}` {
+			t.Errorf("%q: %s, %v", args, facts[0].Input, err)
+		}
+	}
+}
+
 // TestTheSizeOfARun: everything that is stored of a run counts, also after it is overwritten, and a
 // run that was stored without its size goes on.
 func TestTheSizeOfARun(t *testing.T) {

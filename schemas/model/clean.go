@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
+
+	"agentsvc/schemas/flow/scan"
 )
 
 // Clean removes U+0000 and replaces invalid UTF-8: neither can be stored or shown. Clean text
@@ -81,14 +83,14 @@ func hex4(b []byte, at int) (u rune, ok bool) {
 }
 
 // NewCall makes a Call from the arguments as a model wrote them: no text means no arguments,
-// and anything but a JSON object is Malformed.
+// and anything but a JSON object, or one that nests too deep, is Malformed.
 func NewCall(id, name, args string) Call {
 	c := Call{ID: Clean(id), Name: Clean(name)}
 	args = strings.TrimSpace(args)
 	switch {
 	case args == "":
 		c.Args = json.RawMessage("{}")
-	case args[0] == '{' && json.Valid([]byte(args)):
+	case args[0] == '{' && json.Valid([]byte(args)) && scan.Depth([]byte(args)) <= scan.MaxDepth:
 		c.Args = CleanJSON(json.RawMessage(args))
 	default:
 		c.Args, c.Malformed = json.RawMessage("{}"), Clean(args)

@@ -107,7 +107,7 @@ type Call struct {
 	ID   string          `json:"id"`
 	Name string          `json:"name"` // as in ToolSpec, or any other name that the model made up
 	Args json.RawMessage `json:"args"` // always a JSON object
-	// Malformed is the model's text if it is not a JSON object; then Args is {} and the call
+	// Malformed is the model's text if it is not a JSON object, or nests too deep; then Args is {} and the call
 	// must be answered with an error, not run.
 	Malformed string `json:"malformed,omitempty"`
 }

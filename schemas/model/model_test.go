@@ -53,6 +53,7 @@ func TestClean(t *testing.T) {
 }
 
 func TestNewCall(t *testing.T) {
+	nested := func(depth int) string { return strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth) }
 	for _, c := range []struct{ in, args, malformed string }{
 		{"", "{}", ""},
 		{" \n", "{}", ""},
@@ -67,6 +68,8 @@ func TestNewCall(t *testing.T) {
 		{`{"a":`, "{}", `{"a":`},
 		{`{"a":1}{"b":2}`, "{}", `{"a":1}{"b":2}`},
 		{"tell me\x00", "{}", "tell me"},
+		{nested(500), nested(500), ""},
+		{nested(501), "{}", nested(501)},
 	} {
 		got := NewCall("id", "t", c.in)
 		if string(got.Args) != c.args || got.Malformed != c.malformed {

@@ -21,6 +21,7 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
+	"agentsvc/schemas/flow/scan"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/redact"
@@ -479,8 +480,9 @@ func outcome(a mcp.Answer) tool.Outcome {
 	return tool.Outcome{Content: content, Shown: shownAnswer(content), IsError: a.IsError}
 }
 
+// shownAnswer returns an answer as a step shows it: as JSON where it is JSON, else as a text.
 func shownAnswer(content string) json.RawMessage {
-	if raw := json.RawMessage(content); len(content) <= maxShownAnswer && json.Valid(raw) {
+	if raw := json.RawMessage(content); len(content) <= maxShownAnswer && json.Valid(raw) && scan.Depth(raw) <= scan.MaxDepth {
 		return redact.JSON(model.CleanJSON(bytes.TrimSpace(raw)))
 	}
 	if len(content) > maxShownAnswer {

@@ -175,6 +175,11 @@ func valueEnd(raw []byte, i int) int {
 	return i
 }
 
+// MaxDepth is how deep a value may nest that is kept inside of other documents, as what the nodes of a
+// workflow work with and leave, and the arguments of a call: a chain of nodes could otherwise wrap a value
+// until no document can hold it. encoding/json reads 10,000 levels.
+const MaxDepth = 500
+
 // Depth returns how deep a value nests: 0 for one that is neither object nor list.
 func Depth(raw []byte) int {
 	depth, most := 0, 0
