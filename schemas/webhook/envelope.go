@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -17,16 +18,19 @@ type Envelope struct {
 }
 
 // Encode returns the body of an event. data must be a plain struct that encoding/json can
-// encode.
+// encode. The body has no escapes for HTML, which would make six bytes of one.
 func Encode(id string, t Type, data any, at time.Time) []byte {
-	raw, err := json.Marshal(data)
-	if err == nil {
-		raw, err = json.Marshal(Envelope{ID: id, Type: t, Data: raw, CreatedAt: at.UTC()})
-	}
-	if err != nil {
+	return encode(Envelope{ID: id, Type: t, Data: encode(data), CreatedAt: at.UTC()})
+}
+
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
 		panic(err)
 	}
-	return raw
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // secretScheme is the prefix of every endpoint's secret.

@@ -13,7 +13,7 @@ func TestEncode(t *testing.T) {
 		Text string `json:"text"`
 		Code string `json:"code,omitempty"`
 	}{Text: "a<b & ☕"}
-	want := `{"id":"e-1","type":"run.completed","data":{"text":"a\u003cb \u0026 ☕"},"created_at":"2026-11-21T12:30:00.25Z"}`
+	want := `{"id":"e-1","type":"run.completed","data":{"text":"a<b & ☕"},"created_at":"2026-11-21T12:30:00.25Z"}`
 	if got := string(Encode("e-1", RunCompleted, data, at)); got != want {
 		t.Errorf("encoded %s\nwant    %s", got, want)
 	}
