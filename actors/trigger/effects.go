@@ -26,6 +26,8 @@ type Store interface {
 	// StartWorkflow returns what a run of a workflow's published version needs. Where it cannot
 	// be started the error is a problem.
 	StartWorkflow(ctx context.Context, t id.TenantID, w id.WorkflowID) (*store.WorkflowStart, error)
+	// HasRun reports whether there is a run with that id, of an agent or of a workflow.
+	HasRun(ctx context.Context, t id.TenantID, r id.RunID) (bool, error)
 }
 
 // Runs sends messages to runs.
@@ -76,6 +78,11 @@ func (k *kind) start(ctx context.Context, t id.TenantID, g id.TriggerID, e Start
 		input = json.RawMessage("null")
 	}
 	if e.Workflow != nil {
+		// The due time may have started an agent's run, and the target changed before the schedule moved on. That
+		// run is no workflow's, so the actor of the id could neither begin nor find one.
+		if exists, err := k.cfg.Store.HasRun(ctx, t, run); err != nil || exists {
+			return "", err
+		}
 		var start *store.WorkflowStart
 		if start, err = k.cfg.Store.StartWorkflow(ctx, t, *e.Workflow); err == nil {
 			_, err = k.cfg.Runs.Ask(ctx, msg.KindWorkflow, t, run.UUID,

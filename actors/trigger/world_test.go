@@ -16,6 +16,7 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
 	"agentsvc/actors/trigger"
+	"agentsvc/actors/workflow"
 	"agentsvc/cluster"
 	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
@@ -61,7 +62,7 @@ func newWorld(t testing.TB) *world {
 	w.clock.set(time.Now())
 	w.admin, w.tables, w.schedules = w.db.Admin(t), store.New(w.db.API(t), w.keys), store.NewSchedules(w.db.System(t))
 	w.enrol()
-	w.writer = journaltest.Writer(t, w.db, journal.Config{Tables: slices.Concat(engine.Tables, trigger.Traits.Tables)})
+	w.writer = journaltest.Writer(t, w.db, journal.Config{Tables: slices.Concat(workflow.Traits.Tables, trigger.Traits.Tables)})
 	return w
 }
 
@@ -119,6 +120,7 @@ func (w *world) startWith(writer durable.Writer, cfg trigger.Config, before func
 	w.t.Helper()
 	n := clustertest.Node()
 	durable.Register(n, w.writer, run.New(run.Config{Store: engine.New(w.db.System(w.t)), Models: &testkit.Model{Client: simulated.Client{}.Stream}, Live: testkit.NoReaders{}, Sealer: w.keys, Tell: n, Log: zerolog.Nop()}), durable.Config{})
+	durable.Register(n, w.writer, workflow.New(workflow.Config{Store: engine.New(w.db.System(w.t)), Live: testkit.NoReaders{}, Sealer: w.keys, Actors: n, Published: w.schedules.Published, Log: zerolog.Nop()}), durable.Config{})
 	if cfg.Store == nil {
 		cfg.Store = w.schedules
 	}

@@ -422,6 +422,12 @@ func (s *Schedules) StartWorkflow(ctx context.Context, t id.TenantID, w id.Workf
 	return s.view(t).StartWorkflow(ctx, w, false)
 }
 
+// HasRun reports whether there is a run with that id, of an agent or of a workflow.
+func (s *Schedules) HasRun(ctx context.Context, t id.TenantID, r id.RunID) (bool, error) {
+	found, err := scalars[id.RunID](ctx, s.view(t), "run_exists", t, r)
+	return len(found) > 0, err
+}
+
 // Firing is the time at which a trigger started a run.
 type Firing struct {
 	Tenant  id.TenantID
