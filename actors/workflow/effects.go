@@ -145,18 +145,18 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	case Walk:
 		return k.walk(ctx, e)
 	case FindAgent:
-		return k.findAgent(ctx, a.Address.Tenant, e)
+		return k.findAgent(ctx, a.Address, e)
 	case PlanCall:
 		return k.plan(ctx, e)
 	case Preview:
 		return k.preview(ctx, e)
 	case CallTool:
-		began := time.Now()
+		began := k.cfg.Now()
 		m := k.call(ctx, e)
 		k.answered(e, began, m)
 		return m
 	case CancelChild:
-		return k.cancelChild(ctx, a.Address.Tenant, e)
+		return k.cancelChild(ctx, a.Address, e)
 	}
 	panic(fmt.Sprintf("workflow: unknown effect %T", e))
 }
@@ -326,10 +326,10 @@ func encode(v any) []byte {
 }
 
 // findAgent looks up an agent. A child run begins only in a version that is published now.
-func (k *kind) findAgent(ctx context.Context, t id.TenantID, e FindAgent) any {
+func (k *kind) findAgent(ctx context.Context, a cluster.Address, e FindAgent) any {
 	m := Found{Idx: e.Idx}
-	if !retry(ctx, func() (err error) {
-		m.Version, err = k.cfg.Published(ctx, t, e.Agent)
+	if !k.retry(ctx, a.Tenant, a.ID, func() (err error) {
+		m.Version, err = k.cfg.Published(ctx, a.Tenant, e.Agent)
 		return err
 	}) {
 		return nil
@@ -353,7 +353,7 @@ func (k *kind) plan(ctx context.Context, e PlanCall) any {
 		return Planned{e.Step.Idx, tool.Planned{Tool: n.Tool, Refused: &refused}}
 	}
 	var plan []tool.Planned
-	if !retry(ctx, func() (err error) {
+	if !k.retry(ctx, e.Of.Tenant, e.Of.ID.UUID, func() (err error) {
 		plan, err = k.cfg.Tools.Plan(ctx, e.Of.caller(), e.Step.Idx, []model.Call{call})
 		return err
 	}) {
@@ -400,9 +400,9 @@ func (k *kind) call(ctx context.Context, e CallTool) any {
 }
 
 // cancelChild cancels a child run. It ends when the child has ended.
-func (k *kind) cancelChild(ctx context.Context, t id.TenantID, e CancelChild) any {
-	if !retry(ctx, func() error {
-		_, err := k.cfg.Actors.Ask(ctx, cluster.Address{Kind: msg.KindRun, Tenant: t, ID: e.Run.UUID}, msg.CancelRun{By: msg.By{Actor: bySystem}})
+func (k *kind) cancelChild(ctx context.Context, a cluster.Address, e CancelChild) any {
+	if !k.retry(ctx, a.Tenant, a.ID, func() error {
+		_, err := k.cfg.Actors.Ask(ctx, cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: e.Run.UUID}, msg.CancelRun{By: msg.By{Actor: bySystem}})
 		if errors.Is(err, problem.NotFound("")) {
 			return nil
 		}
@@ -422,15 +422,19 @@ const (
 	lastPause  = 5 * time.Second
 )
 
-// retry repeats f until it succeeds. It reports false if ctx ends before.
-func retry(ctx context.Context, f func() error) bool {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+// retry repeats f until it succeeds. It reports false if ctx ends before. No error ends it: a row that
+// cannot be read may be read once the cause is gone, and the run can be cancelled until then. So the
+// error is logged, at the second try and whenever there were twice as many.
+func (k *kind) retry(ctx context.Context, t id.TenantID, run id.UUID, f func() error) bool {
+	for pause, tries := firstPause, 1; ; pause, tries = min(2*pause, lastPause), tries+1 {
 		err := f()
 		switch {
 		case ctx.Err() != nil:
 			return false
 		case err == nil:
 			return true
+		case tries > 1 && tries&(tries-1) == 0:
+			k.cfg.Log.Warn().Err(err).Stringer("tenant", t).Stringer("run", run).Int("tries", tries).Msg("a workflow run waits for storage")
 		}
 		t := time.NewTimer(pause)
 		select {

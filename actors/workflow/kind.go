@@ -51,6 +51,7 @@ type Config struct {
 	// Holder returns the other member that is at work on a run, the zero id if there is none
 	// (durable.Holder). nil: there are no other members.
 	Holder func(context.Context, cluster.Address) id.MemberID
+	Now    func() time.Time // the host's; nil: time.Now
 	// EscalateFraction is the part of an approval's time after which it is escalated; default
 	// 0.5.
 	EscalateFraction float64
@@ -84,6 +85,9 @@ type kind struct {
 func New(cfg Config) durable.Kind[State] {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]keptPlan{}},
 		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), large: newLarge()}
@@ -148,7 +152,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}
 	s := State{
 		Tenant: a.Tenant, ID: id.RunID{UUID: a.ID}, Workflow: r.WorkflowID, Version: r.Version, Test: r.Test, Input: r.Input, Variables: r.Variables,
-		Origin: msg.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID, CreatedAt: r.CreatedAt, Status: r.Status, Output: r.Output,
+		Origin: msg.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID, CreatedAt: r.CreatedAt, Status: r.Status,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Seq: r.Seq, Steps: r.Steps, Owes: r.Owes, OrgNode: r.OrgNode, Seen: map[string]bool{}, Heard: len(r.Events),
 	}

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
@@ -153,6 +155,40 @@ func TestEvents(t *testing.T) {
 		w.ended(r)
 		if _, err := w.try(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, Name: "x"}); !errors.Is(err, problem.New(problem.CodeRunTerminal, "")) {
 			t.Error(err)
+		}
+	})
+	// open-parts.md: a repeated id counts once, also when the run has ended. Of such a run what it worked with is
+	// not read, and its output stays.
+	t.Run("a repeated id of a run that has ended", func(t *testing.T) {
+		w.t = t
+		r := w.begin(one, `{"name": "paid"}`, `{"v": 1}`)
+		w.inject(r, "paid", `1`, "evt-1")
+		w.inject(r, "never", `2`, "evt-2")
+		w.inject(r, "go", `3`, "")
+		w.ended(r)
+		output := w.output(r)
+		w.inject(r, "paid", `1`, "evt-1")
+		key := &msg.Idempotency{Digest: [32]byte{3}, Fingerprint: [32]byte{4}, Status: 202, Response: []byte("sealed")}
+		w.ask(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, ID: "evt-1", Name: "paid", Payload: json.RawMessage(`1`), Idempotency: key})
+		if got := w.text(`SELECT status FROM idempotency WHERE digest = $1`, key.Digest[:]); got != "202" {
+			t.Errorf("the key has the status %q", got)
+		}
+		if got := w.text(`SELECT count(*) FROM workflow_events WHERE run_id = $1`, r); got != "3" {
+			t.Errorf("%s events", got)
+		}
+		if got := w.output(r); got != output || output == "" {
+			t.Errorf("the output was %s and is %s", output, got)
+		}
+		if _, err := w.try(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, ID: "evt-3", Name: "paid"}); !errors.Is(err, problem.New(problem.CodeRunTerminal, "")) {
+			t.Errorf("a new id: %v", err)
+		}
+		read, err := engine.New(w.pool).Workflow(t.Context(), w.tenant, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read.Input != nil || read.Variables != nil || slices.ContainsFunc(read.Nodes, func(n engine.NodeStep) bool { return n.Sealed != nil }) ||
+			slices.ContainsFunc(read.Events, func(e engine.WorkflowEvent) bool { return e.Payload != nil }) {
+			t.Errorf("read of a run that has ended: %+v", read)
 		}
 	})
 	t.Run("an unknown run is not found", func(t *testing.T) {

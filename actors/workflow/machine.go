@@ -422,14 +422,14 @@ func (c *change) inject(m msg.InjectEvent) (bool, error) {
 	switch {
 	case c.s.Seen[op]:
 		return false, nil
-	case c.s.Status.Terminal():
-		return false, problem.New(problem.CodeRunTerminal, "The run has ended.")
 	case m.ID != "" && c.s.Seen[seenID(m.ID)]:
 		if m.Idempotency == nil {
 			return false, nil
 		}
 		c.fact(EventKnown{}) // the answer is kept under its key
 		return true, nil
+	case c.s.Status.Terminal():
+		return false, problem.New(problem.CodeRunTerminal, "The run has ended.")
 	case c.s.Heard >= maxEvents:
 		return false, problem.Invalid("name", "the run has had "+strconv.Itoa(maxEvents)+" events, which is the most it can have")
 	case c.s.unheard()+len(m.Name)+len(m.Payload) > flow.MaxData:

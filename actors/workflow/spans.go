@@ -20,7 +20,7 @@ func (k *kind) answered(e CallTool, began time.Time, answer any) {
 	}
 	a, ok := answer.(ToolAnswered)
 	k.cfg.Spans.Step(span.Step{Tenant: e.Of.Tenant, Run: e.Of.ID, Idx: e.Step.Idx, Kind: lifecycle.StepTool, Name: e.Step.Call.Plan.Tool,
-		OK: ok && !a.Outcome.IsError, Began: began, Ended: time.Now()})
+		OK: ok && !a.Outcome.IsError, Began: began, Ended: k.cfg.Now()})
 }
 
 // ends tells the span of a run that the decision from prev to next has ended.

@@ -125,7 +125,7 @@ func (s *service) addTriggers(host durable.Config) {
 
 func (s *service) addWorkflows(host durable.Config) {
 	workflows := workflow.Config{Store: s.reads, Live: s.hubs, Sealer: s.keys, Actors: s.node, Published: store.NewSchedules(s.pools.system).Published,
-		Tools: s.tools, Spans: s.tracer, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, EscalateFraction: s.c.Escalation, Log: s.log}
+		Tools: s.tools, Spans: s.tracer, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, EscalateFraction: s.c.Escalation, Now: s.member.Now, Log: s.log}
 	if s.slots != nil {
 		workflows.Slots, workflows.TakeSlot = s.slots, s.slots.Take
 	}

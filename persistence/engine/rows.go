@@ -38,7 +38,7 @@ var (
 
 	runInsert = runs.Begin("status text, agent_id uuid, agent_version int, workflow_id uuid, thread_id uuid, thread_seq bigint, parent_run_id uuid, " +
 		"input json, origin_kind text, origin_id uuid, end_user_id uuid, person_id uuid, created_at timestamptz, state bytea")
-	runSwap = runs.Swap("status text, output json, error_code text, error_message text, tokens_in bigint, tokens_out bigint, cost_usd float8, " +
+	runSwap = runs.Swap("status text, output json keep, error_code text, error_message text, tokens_in bigint, tokens_out bigint, cost_usd float8, " +
 		"started_at timestamptz, finished_at timestamptz, seq bigint, steps int, state bytea")
 
 	stepInsert = steps.Insert("kind text, name text, status text, input json, sealed bytea, agent_id uuid, agent_version int, withheld boolean, " +

@@ -98,7 +98,8 @@ func (*EventTake) Write() *journal.Write { return eventTake }
 
 func (e *EventTake) Put(v *journal.Values) { v.UUID(e.Run.UUID).Int(e.Seq).Int(e.Idx) }
 
-// Workflow is a workflow run with its steps and events.
+// Workflow is a workflow run with its steps and events. One that has ended has no Variables, no Input, no
+// sealed values and no payloads.
 type Workflow struct {
 	Status       lifecycle.RunStatus
 	WorkflowID   id.WorkflowID
@@ -109,7 +110,6 @@ type Workflow struct {
 	OrgNode      *id.NodeID
 	Owes         bool
 	Input        json.RawMessage
-	Output       json.RawMessage
 	ErrorCode    *string
 	ErrorMessage *string
 	OriginKind   lifecycle.OriginKind
@@ -207,7 +207,7 @@ func (s *Store) Workflow(ctx context.Context, tenant id.TenantID, run id.RunID) 
 	)
 	err := s.together(ctx, func(b *pgx.Batch) {
 		b.Queue(workflowSQL, tenant, run).QueryRow(func(row pgx.Row) (err error) {
-			found, err = one(row.Scan(&w.Status, &w.WorkflowID, &w.Version, &w.Test, &w.Variables, &w.Progress, &w.OrgNode, &w.Owes, &w.Input, &w.Output, &w.ErrorCode, &w.ErrorMessage,
+			found, err = one(row.Scan(&w.Status, &w.WorkflowID, &w.Version, &w.Test, &w.Variables, &w.Progress, &w.OrgNode, &w.Owes, &w.Input, &w.ErrorCode, &w.ErrorMessage,
 				&w.OriginKind, &w.OriginID, &w.EndUserID, &w.TokensIn, &w.TokensOut, &w.CostUSD, &w.CreatedAt, &w.StartedAt, &w.FinishedAt, &w.Seq, &w.Steps, &w.RowVersion, &w.Epoch))
 			return err
 		})

@@ -1,6 +1,8 @@
--- A run of a workflow.
+-- A run of a workflow. Of one that has ended only the status is asked, events that came again, and the children that it cancels: what it
+-- worked with, up to 8 MiB several times, is not read.
 -- name: workflow
-SELECT r.status, r.workflow_id, w.workflow_version, w.test, w.variables, w.progress, w.node_id, w.owes, r.input, r.output, r.error_code, r.error_message, r.origin_kind, r.origin_id, r.end_user_id,
+SELECT r.status, r.workflow_id, w.workflow_version, w.test, CASE WHEN r.finished_at IS NULL THEN w.variables END, w.progress, w.node_id, w.owes,
+       CASE WHEN r.finished_at IS NULL THEN r.input END, r.error_code, r.error_message, r.origin_kind, r.origin_id, r.end_user_id,
        r.tokens_in, r.tokens_out, r.cost_usd, r.created_at, r.started_at, r.finished_at, r.seq, r.steps, r.version, r.owner_epoch
 FROM runs r JOIN workflow_runs w ON w.tenant_id = r.tenant_id AND w.id = r.id
 WHERE r.tenant_id = $1 AND r.id = $2
@@ -9,11 +11,13 @@ WHERE r.tenant_id = $1 AND r.id = $2
 SELECT definition FROM workflow_versions WHERE tenant_id = $1 AND workflow_id = $2 AND version = $3
 
 -- name: workflow_steps
-SELECT idx, name, status, began_seq, sealed FROM run_steps WHERE tenant_id = $1 AND run_id = $2 ORDER BY idx
+SELECT idx, name, status, began_seq, CASE WHEN (SELECT finished_at IS NULL FROM runs WHERE tenant_id = $1 AND id = $2) THEN sealed END
+FROM run_steps WHERE tenant_id = $1 AND run_id = $2 ORDER BY idx
 
 -- The payload of an event that woke a node is part of the node's output.
 -- name: workflow_events
-SELECT seq, op, coalesce(event_id, ''), name, CASE WHEN step_idx IS NULL THEN payload END, step_idx IS NOT NULL
+SELECT seq, op, coalesce(event_id, ''), name,
+       CASE WHEN step_idx IS NULL AND (SELECT finished_at IS NULL FROM runs WHERE tenant_id = $1 AND id = $2) THEN payload END, step_idx IS NOT NULL
 FROM workflow_events WHERE tenant_id = $1 AND run_id = $2 ORDER BY seq
 
 -- The approvals of open steps. What people answered is read once it is decided: a run that waits for many edits reads none of them. As in
