@@ -351,6 +351,40 @@ func TestARefusedListWaits(t *testing.T) {
 	}
 }
 
+// Section 5, once more: a page that is opened while the service refuses, and the next page of a list, go on by themselves as well.
+func TestWhatIsRefusedGoesOn(t *testing.T) {
+	t.Parallel()
+	p := visit(t, shared, look{}).as("member", "/console/")
+	p.heading("Home")
+	var who, pages atomic.Int32
+	refusal := object{"title": "Refused", "status": 503, "code": "UNAVAILABLE", "detail": "By the test.", "retry_after": 2}
+	must(t, p.Route("**/v1/auth/me", func(r playwright.Route) {
+		if who.Add(1) == 1 {
+			problem(r, 503, "UNAVAILABLE", map[string]string{"Retry-After": "2"})
+			return
+		}
+		_ = r.Continue()
+	}))
+	p.answered(`/v1/agents\?`, func(q url.Values) (int, any) {
+		n := 1
+		out := object{"next_cursor": "next"}
+		if q.Get("cursor") != "" {
+			if pages.Add(1) == 1 {
+				return 503, refusal
+			}
+			n, out = 2, object{"next_cursor": nil}
+		}
+		out["items"] = []object{{"id": fmt.Sprintf("01a2161d-0000-7000-8000-%012x", n), "slug": fmt.Sprintf("agent-%d", n), "name": fmt.Sprintf("Agent number %d", n), "emoji": "", "description": "", "published_version": 1, "latest_version": 1, "node_id": nil, "created_at": "2026-11-26T04:00:00Z", "updated_at": "2026-11-26T04:00:00Z"}}
+		return 200, out
+	})
+	p.goTo("/console/agents")
+	contains(t, p.GetByRole("alert"), "It is tried again in")
+	p.heading("Agents")
+	contains(t, p.Locator("main").GetByRole("alert"), "By the test.")
+	visible(t, p.byRole("table", "Agents").GetByRole("link", named0("Agent number 2")))
+	gone(t, p.GetByRole("alert"))
+}
+
 // Section 5: 100 a page, more by Load more and on scrolling; above 200 rows the table is virtual and says how long it is.
 func TestALongList(t *testing.T) {
 	t.Parallel()

@@ -177,6 +177,50 @@ test("the next page is read while the first is read again, and not into a list t
   l.close();
 });
 
+test("a next page that is refused is read again when the service allows it, and by Try again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  const asked = [];
+  let refusal = null;
+  const read = async (cursor) => {
+    asked.push(cursor);
+    if (cursor && refusal) throw refusal;
+    return cursor ? { items: [{ id: "b" }], next_cursor: null } : { items: [{ id: "a" }], next_cursor: "a" };
+  };
+  const make = async () => {
+    asked.length = 0;
+    const l = new LiveList({ read });
+    await settle();
+    await l.more();
+    assert.ok(l.error.value);
+    return l;
+  };
+  refusal = new Problem(429, "RATE_LIMITED", "", "", "", 3000);
+  const l = await make();
+  await l.more(); // it is scrolled to once more
+  // The first page can be read, which is no news of the next one.
+  await l.reload();
+  assert.ok(l.error.value);
+  refusal = null;
+  t.mock.timers.tick(2999);
+  await settle();
+  assert.deepEqual(asked, [null, "a", null]);
+  t.mock.timers.tick(1);
+  await settle();
+  assert.deepEqual(asked, [null, "a", null, "a"]);
+  assert.deepEqual([l.items.value.map((i) => i.id), l.error.value], [["a", "b"], null]);
+  l.close();
+  // What is not refused for a time waits for the person.
+  refusal = new Problem(500, "INTERNAL", "", "");
+  const other = await make();
+  t.mock.timers.tick(60_000);
+  await settle();
+  assert.deepEqual(asked, [null, "a"]);
+  refusal = null;
+  await other.retry();
+  assert.deepEqual([other.items.value.map((i) => i.id), other.error.value], [["a", "b"], null]);
+  other.close();
+});
+
 test("everything that is shown is read again, however much it is: by pages, then one by one", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
   const later = async (ms) => {

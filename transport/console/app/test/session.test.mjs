@@ -26,13 +26,39 @@ const signedIn = (id) => ({ t: "in", user: "user:" + id, tenant: "t" });
 let asked = 0;
 /** who answers /v1/auth/me; null: nobody. */
 let who = person("1");
+/** Retry-After while the service refuses. */
+let busy = 0;
 globalThis.fetch = async () => {
   asked++;
+  if (busy) return Response.json({ code: "UNAVAILABLE", title: "Unavailable" }, { status: 503, headers: { "Retry-After": String(busy) } });
   return who ? Response.json(who) : Response.json({ code: "UNAUTHORIZED" }, { status: 401 });
 };
 
 // The tests stand in the order of a tab's life: what leaves the page comes last.
 startSession();
+
+test("a page that is opened while the service refuses goes on without a click", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const later = async (ms) => {
+    t.mock.timers.tick(ms);
+    for (let n = 0; n < 5; n++) await settle();
+  };
+  busy = 3;
+  await readMe();
+  assert.equal(meFailure.value.status, 503);
+  await later(2999);
+  assert.equal(asked, 1);
+  await later(1);
+  assert.equal(asked, 2);
+  busy = 0;
+  await later(3000);
+  assert.equal(me.value.principal, "user:1");
+  assert.equal(meFailure.value, null);
+  await later(60_000);
+  assert.equal(asked, 3);
+  me.value = undefined;
+  said.length = 0;
+});
 
 test("who is signed in is told to the other tabs", async () => {
   await readMe();

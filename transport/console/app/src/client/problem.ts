@@ -23,6 +23,12 @@ export class Problem extends Error {
     return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 502 || this.code === "IDEMPOTENCY_IN_PROGRESS";
   }
 
+  /** pause is after how many milliseconds a read that failed with it is repeated without being asked to; 0: it is not. */
+  get pause(): number {
+    if (this.status === 429 || this.status === 503) return Math.max(this.retryAfter, 1000);
+    return this.transient ? 2000 : 0;
+  }
+
   /** fields are the messages of VALIDATION and INVALID_ARGS by the path of their field. */
   get fields(): Record<string, string> {
     if (this.code === "INVALID_URL") return { url: this.detail }; // the one field that it is about

@@ -1,6 +1,6 @@
 // Who is signed in. Tabs of one browser share the session: signing out and in reaches all.
 
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { call, get, unauthorized } from "./api";
 import { asProblem, type Problem } from "./problem";
 import type { Me, Role } from "./types";
@@ -65,6 +65,13 @@ export function learn(now: Me): void {
 }
 
 export function startSession(): void {
+  // Until it is known who is signed in there is no page: it is asked again as soon as the service allows it.
+  effect(() => {
+    const pause = meFailure.value?.pause;
+    if (!pause) return;
+    const t = setTimeout(() => void readMe(), pause);
+    return () => clearTimeout(t);
+  });
   unauthorized.add(() => {
     if (me.value && !leaving) ended.value = true;
   });

@@ -36,10 +36,10 @@ export function Listing<T extends { id: string }>({ name, list, columns, href, l
   const items = list.items.value;
   const error = list.error.value;
   const fresh = list.waiting.value.length;
-  if (!items) return error ? <ErrorState problem={error} retry={() => void list.reload()} /> : <Loading />;
+  if (!items) return error ? <ErrorState problem={error} retry={() => void list.retry()} /> : <Loading />;
   return (
     <>
-      {error && <ErrorState problem={error} retry={() => void list.reload()} />}
+      {error && <ErrorState problem={error} retry={() => void list.retry()} />}
       {fresh > 0 && <ShowNew n={fresh} onClick={list.show} />}
       {items.length === 0 ? empty : <Rows name={name} items={items} columns={columns} href={href} link={link} row={narrow.value ? 76 : row} more={list.next.value !== null} />}
       {list.next.value && <More list={list} />}

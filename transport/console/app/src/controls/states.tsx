@@ -65,7 +65,8 @@ export const Reference = ({ problem: p }: { problem: Problem }) => (
   </p>
 );
 
-export function ErrorState({ problem: p, retry }: { problem: Problem; retry: () => void }) {
+/** ErrorState says why something could not be read. `auto`: its reader reads it again once the service allows it, as resources, lists and names do. */
+export function ErrorState({ problem: p, retry, auto = true }: { problem: Problem; retry: () => void; auto?: boolean }) {
   const [rest, setRest] = useRest();
   useEffect(() => setRest(p.status === 429 || p.status === 503 ? Math.max(1, Math.ceil(p.retryAfter / 1000)) : 0), [p]);
   return (
@@ -82,7 +83,7 @@ export function ErrorState({ problem: p, retry }: { problem: Problem; retry: () 
       <button type="button" class="small" disabled={rest > 0} onClick={retry}>
         Try again
       </button>
-      {rest > 0 && <span class="dim"> It is tried again in {rest} s.</span>}
+      {rest > 0 && <span class="dim"> {auto ? "It is tried again" : "Try again"} in {rest} s.</span>}
     </div>
   );
 }

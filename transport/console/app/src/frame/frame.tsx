@@ -12,7 +12,7 @@ import { Icon, type IconNode } from "../controls/icon";
 import { narrow } from "../controls/media";
 import { ErrorState, Loading } from "../controls/states";
 import { zone } from "../controls/text";
-import { begun, connection, newVersion } from "../live/feed";
+import { begun, connection, newVersion, onHint } from "../live/feed";
 import { absoluteTime } from "../lib/format";
 import { pages, type PageDef, type PageProps } from "../pages/registry";
 import { Account } from "./account";
@@ -56,7 +56,6 @@ function PageView({ page, id }: { page: PageDef; id: string }) {
   const [failure, setFailure] = useState<unknown>(null);
   const Page = loaded.get(page.path);
   const load = (): void => {
-    setFailure(null);
     loadPart(page.load).then(
       (m) => {
         loaded.set(page.path, m.default);
@@ -68,6 +67,8 @@ function PageView({ page, id }: { page: PageDef; id: string }) {
   useEffect(() => {
     if (!loaded.has(page.path)) load();
   }, [page.path]);
+  // A part that could not be loaded comes once the service is back.
+  useEffect(() => (failure ? onHint((h) => { if (h.event === "fresh") load(); }) : undefined), [failure]);
   useEffect(() => {
     // For the first steps of Home.
     if (page.path === "runs" && id)

@@ -48,6 +48,8 @@ export class LiveList<T extends { id: string }> {
   /** Where the first page goes on, if it holds nothing that is shown: between the two may be more. */
   #gap: string | null = null;
   #cuts = 0; // how often the list began anew
+  #paged = false; // whether the error is about the next page
+  #wait = 0; // the timer after which the next page is read again
   #off: () => void;
 
   constructor(o: ListOptions<T>) {
@@ -84,6 +86,14 @@ export class LiveList<T extends { id: string }> {
 
   reload = (): Promise<void> => this.#go();
 
+  /** retry reads again at once what could not be read: the next page, or the first one. */
+  retry = (): Promise<void> => {
+    if (!this.#paged) return this.#go();
+    clearTimeout(this.#wait);
+    this.#wait = 0;
+    return this.more();
+  };
+
   /** fact changes an item by something that is known for sure. */
   fact(id: string, change: (old: T) => T): void {
     this.#floors.set(id, this.#begun);
@@ -115,7 +125,7 @@ export class LiveList<T extends { id: string }> {
     batch(() => {
       this.waiting.value = [];
       if (this.#gap) {
-        this.#cuts++;
+        this.#anew();
         this.items.value = fresh;
         this.next.value = this.#gap;
         this.#gap = null;
@@ -126,10 +136,19 @@ export class LiveList<T extends { id: string }> {
     });
   };
 
-  /** more reads the next page. */
+  /** anew forgets the next page of the list as it was. */
+  #anew(): void {
+    this.#cuts++;
+    clearTimeout(this.#wait);
+    this.#wait = 0;
+    if (this.#paged) this.error.value = null;
+    this.#paged = false;
+  }
+
+  /** more reads the next page. If it cannot be read, it is read again as the service says, and not before. */
   more = async (): Promise<void> => {
     const cursor = this.next.peek();
-    if (!cursor || this.paging.peek()) return;
+    if (!cursor || this.paging.peek() || this.#wait) return;
     this.paging.value = true;
     const cuts = this.#cuts;
     try {
@@ -139,10 +158,14 @@ export class LiveList<T extends { id: string }> {
       batch(() => {
         this.items.value = [...(this.items.peek() ?? []), ...page.items.filter((i) => !have.has(i.id))];
         this.next.value = page.next_cursor ?? null;
-        this.error.value = null;
+        if (this.#paged) this.error.value = null;
+        this.#paged = false;
       });
     } catch (e) {
-      if (!this.#life.signal.aborted) this.error.value = asProblem(e);
+      if (this.#life.signal.aborted || cuts !== this.#cuts) return;
+      const p = (this.error.value = asProblem(e));
+      this.#paged = true;
+      if (p.pause) this.#wait = setTimeout(() => { this.#wait = 0; void this.more(); }, p.pause) as unknown as number;
     } finally {
       this.paging.value = false;
     }
@@ -165,14 +188,15 @@ export class LiveList<T extends { id: string }> {
       this.#shown = n;
       this.#merge(page, n);
       await this.#behind(changed, page, n);
-      this.error.value = null;
+      if (!this.next.peek()) this.#paged = false; // there is no next page any more
+      if (!this.#paged) this.error.value = null;
     } catch (e) {
       if (this.#life.signal.aborted) return;
       for (const id of changed) this.#changed.add(id);
       const p = asProblem(e);
       this.error.value = p;
-      if (p.status === 429 || p.status === 503) again = Math.max(p.retryAfter, 1000);
-      else if (p.status === 0) again = 2000;
+      this.#paged = false;
+      again = p.pause;
     } finally {
       if (n === this.#begun) this.loading.value = false;
     }
@@ -193,7 +217,7 @@ export class LiveList<T extends { id: string }> {
     const old = this.items.peek();
     this.#gap = null;
     if (!old || old.length === 0) {
-      this.#cuts++;
+      this.#anew();
       batch(() => {
         this.items.value = page.items.filter((i) => this.#newer(i.id, n));
         this.next.value = page.next_cursor ?? null;
@@ -258,6 +282,7 @@ export class LiveList<T extends { id: string }> {
     this.#life.abort();
     clearTimeout(this.#timer);
     clearTimeout(this.#rest);
+    clearTimeout(this.#wait);
     this.#off();
   }
 }

@@ -96,9 +96,7 @@ export class Resource<T> implements Reader {
       if (this.#life.signal.aborted) return;
       const p = asProblem(e);
       if (n === this.#begun) this.error.value = p;
-      // A lost connection is read again with the feed; the others wait as they were told.
-      if (p.status === 429 || p.status === 503) again = Math.max(p.retryAfter, 1000);
-      else if (p.status === 0) again = 2000;
+      again = p.pause;
     } finally {
       if (--this.#running === 0) this.loading.value = false;
     }

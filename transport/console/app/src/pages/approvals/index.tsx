@@ -254,10 +254,10 @@ function Items({ list, id, selected, failures, toggle, open, principal, filtered
   const fresh = list.waiting.value.length;
   const { ref, window: w, on } = useWindow(items?.length ?? 0, ROW);
   const shown = useMemo(() => items?.slice(w.from, w.to) ?? [], [items, w.from, w.to]);
-  if (!items) return error ? <ErrorState problem={error} retry={() => void list.reload()} /> : <Loading rows={5} />;
+  if (!items) return error ? <ErrorState problem={error} retry={() => void list.retry()} /> : <Loading rows={5} />;
   return (
     <>
-      {error && <ErrorState problem={error} retry={() => void list.reload()} />}
+      {error && <ErrorState problem={error} retry={() => void list.retry()} />}
       {fresh > 0 && <ShowNew n={fresh} onClick={list.show} />}
       {items.length === 0 && list.next.value === null ? (
         filtered ? (

@@ -64,6 +64,12 @@ export function SearchTab({ base }: { base: Base }) {
     );
     return () => life.abort();
   }, [q, user, top, run, base.id]);
+  useEffect(() => {
+    const pause = found.state === "failed" ? found.problem.pause : 0;
+    if (!pause) return;
+    const t = setTimeout(() => setRun((n) => n + 1), pause);
+    return () => clearTimeout(t);
+  }, [found]);
   const submit = (e: Event): void => {
     e.preventDefault();
     setFault("");

@@ -222,10 +222,10 @@ function Cells({ agents, servers, words, none }: { agents: readonly Named[]; ser
     });
     return () => life.abort();
   }, [silent.length > 0]);
-  if (!items || !found) return error ? <ErrorState problem={error} retry={() => void list.reload()} /> : <Loading />;
+  if (!items || !found) return error ? <ErrorState problem={error} retry={() => void list.retry()} /> : <Loading />;
   return (
     <>
-      {error && <ErrorState problem={error} retry={() => void list.reload()} />}
+      {error && <ErrorState problem={error} retry={() => void list.retry()} />}
       {list.waiting.value.length > 0 && <ShowNew n={list.waiting.value.length} onClick={list.show} />}
       {items.length === 0 ? (
         <Empty title="No tools yet" action={<a href={href("tools")}>Servers</a>}>The tools of a server appear here once it was reached: test it, or let an agent use it.</Empty>

@@ -67,7 +67,7 @@ export function TestResult({ of, again, close }: { of: Tested | undefined; again
       </p>
     );
   const p = of.problem;
-  if (p && p.code !== "MCP_UNREACHABLE") return <ErrorState problem={p} retry={again} />;
+  if (p && p.code !== "MCP_UNREACHABLE") return <ErrorState problem={p} retry={again} auto={false} />;
   if (p) {
     const errors = Array.isArray(p.more["errors"]) ? p.more["errors"].filter((e): e is string => typeof e === "string") : [];
     return (
