@@ -325,6 +325,10 @@ func TestOwnersSettings(t *testing.T) {
 	// Leaving asks: something was typed.
 	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Home")))
 	click(t, within(p.alertdialog("Leave without saving?"), "button", "Cancel"))
+	// Another tab would lose it as well.
+	click(t, p.byRole("tab", "Members"))
+	click(t, within(p.alertdialog("Leave without saving?"), "button", "Cancel"))
+	must(t, expect.Locator(p.label("Name")).ToHaveValue("Shop & Sons"))
 	click(t, p.button("Save"))
 	visible(t, p.Locator("form [role=status]", playwright.PageLocatorOptions{HasText: "Saved"}))
 	visible(t, p.GetByRole("banner").GetByText("Shop & Sons"))

@@ -14,7 +14,7 @@ import { Status, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NoAccess } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
-import { choice, href, query, setQuery } from "../../frame/router";
+import { choice, href, navigate, query } from "../../frame/router";
 import { useList } from "../../live/list";
 import { changesOf } from "../../lib/access";
 import { visible } from "../../lib/hostile";
@@ -48,7 +48,7 @@ export default function Settings() {
   return (
     <>
       <Heading text="Settings" />
-      <Tabs label="Settings" tabs={tabs} open={tab} onOpen={(t) => setQuery({ tab: t === "keys" ? null : t, open: null })}>
+      <Tabs label="Settings" tabs={tabs} open={tab} onOpen={(t) => void navigate(href("settings", { tab: t === "keys" ? null : t }), true)}>
         {tab === "keys" && <Keys />}
         {tab === "members" && <Members />}
         {tab === "org" && <Org />}

@@ -5,11 +5,11 @@ import { get } from "../../client/api";
 import { me } from "../../client/session";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
+import { useDirty } from "../../controls/dirty";
 import { Check, TextField } from "../../controls/form";
 import { ErrorState, Loading } from "../../controls/states";
 import { Copy, DateTime } from "../../controls/text";
 import { announce } from "../../frame/announce";
-import { dirty as dirtyForms } from "../../frame/router";
 import { useResource, type Resource } from "../../live/resource";
 import { hostsOf } from "../../lib/hosts";
 
@@ -53,14 +53,9 @@ function Form({ t, r }: { t: TenantView; r: Resource<TenantView> }) {
   useLayoutEffect(() => {
     if (!touched && JSON.stringify(t) !== JSON.stringify(base)) take(t);
   }, [t]);
+  useDirty(touched);
   useEffect(() => {
-    if (!touched) return;
-    setSaved(false);
-    const mark = {};
-    dirtyForms.add(mark);
-    return () => {
-      dirtyForms.delete(mark);
-    };
+    if (touched) setSaved(false);
   }, [touched]);
   const send = (): void => {
     setSure(false);
