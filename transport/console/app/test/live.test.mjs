@@ -4,7 +4,7 @@ import test from "node:test";
 globalThis.document = Object.assign(new EventTarget(), { visibilityState: "visible" });
 globalThis.addEventListener ??= () => undefined;
 const { emit } = await import("../src/live/feed.ts");
-const { EVERY, Resource } = await import("../src/live/resource.ts");
+const { EVERY, PATIENCE, Resource } = await import("../src/live/resource.ts");
 const { LiveList, REST } = await import("../src/live/list.ts");
 const { Problem } = await import("../src/client/problem.ts");
 const { Names } = await import("../src/live/names.ts");
@@ -83,6 +83,71 @@ test("hints are read together, and not while nobody looks", async (t) => {
   t.mock.timers.tick(10 * EVERY);
   await settle();
   assert.equal(n, 3);
+});
+
+test("a hint begins no read beside one that runs, but does not wait for one that hangs", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  for (const make of [(read) => new Resource(read, () => true), (read) => new LiveList({ read, concerns: () => true })]) {
+    const { open, read } = reads();
+    const r = make(read);
+    const later = async (ms) => {
+      emit({ event: "run.changed", data: {} });
+      t.mock.timers.tick(ms);
+      for (let n = 0; n < 5; n++) await settle();
+    };
+    await later(5 * EVERY);
+    await later(5 * EVERY);
+    assert.equal(open.length, 1);
+    open[0].resolve({ items: [], next_cursor: null });
+    await settle();
+    t.mock.timers.tick(0);
+    await settle();
+    assert.equal(open.length, 2); // what changed while it ran
+    await later(PATIENCE - 1);
+    assert.equal(open.length, 2);
+    await later(1);
+    assert.equal(open.length, 3);
+    // What hangs is no reason to wait for it again.
+    open[2].resolve({ items: [], next_cursor: null });
+    await settle();
+    await later(EVERY);
+    assert.equal(open.length, 4);
+    // While the service wants to be left alone, a hint asks nothing either.
+    emit({ event: "run.changed", data: {} });
+    open[3].reject(new Problem(429, "RATE_LIMITED", "", "", "", 5000));
+    await settle();
+    await later(4999);
+    assert.equal(open.length, 4);
+    await later(1);
+    assert.equal(open.length, 5);
+    r.close();
+  }
+});
+
+test("what an overtaken read was to look at is looked at again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  const open = [];
+  const asked = [];
+  const l = new LiveList({ read: (cursor) => new Promise((resolve) => open.push({ cursor, resolve })), one: async (id) => (asked.push(id), { id, status: "approved" }), concerns: (h) => h.data.id });
+  const answer = async (i, id, next) => {
+    open[i].resolve({ items: [{ id, status: "pending" }], next_cursor: next });
+    for (let n = 0; n < 5; n++) await settle();
+  };
+  await answer(0, "a", "a");
+  void l.more();
+  await answer(1, "b", null);
+  emit({ event: "approval.changed", data: { id: "b" } });
+  void l.reload();
+  void l.reload();
+  await answer(3, "a", "a");
+  await answer(2, "a", "a");
+  assert.deepEqual(asked, []);
+  t.mock.timers.tick(EVERY);
+  await settle();
+  await answer(4, "a", "a");
+  assert.deepEqual(asked, ["b"]);
+  assert.deepEqual(l.items.value.map((i) => i.id + " " + i.status), ["a pending", "b approved"]);
+  l.close();
 });
 
 const page = (...ids) => ({ items: ids.map((i) => (typeof i === "string" ? { id: i, status: "pending" } : i)), next_cursor: null });

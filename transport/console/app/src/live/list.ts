@@ -6,7 +6,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { asProblem, type Problem } from "../client/problem";
 import type { Page } from "../client/types";
 import { onHint, type Hint } from "./feed";
-import { EVERY } from "./resource";
+import { EVERY, PATIENCE } from "./resource";
 
 export interface ListOptions<T extends { id: string }> {
   /** read returns a page of up to 100. */
@@ -38,6 +38,7 @@ export class LiveList<T extends { id: string }> {
   #o: ListOptions<T>;
   #life = new AbortController();
   #begun = 0;
+  #ended = 0;
   #shown = 0;
   #floors = new Map<string, number>(); // by item: reads up to this one are older than what is shown
   #timer = 0;
@@ -77,11 +78,15 @@ export class LiveList<T extends { id: string }> {
       this.#stale = true;
       return;
     }
-    if (this.#timer) return;
+    if (!this.#timer) this.#later(this.#last + (this.#ended < this.#begun ? PATIENCE : EVERY) - Date.now());
+  }
+
+  #later(ms: number): void {
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.#timer = 0;
       void this.#go();
-    }, Math.max(this.#last + EVERY - Date.now(), 0)) as unknown as number;
+    }, Math.max(ms, 0)) as unknown as number;
   }
 
   reload = (): Promise<void> => this.#go();
@@ -184,7 +189,13 @@ export class LiveList<T extends { id: string }> {
     this.#changed = new Set();
     try {
       const page = await this.#o.read(null, this.#life.signal);
-      if (this.#life.signal.aborted || n < this.#shown) return;
+      if (this.#life.signal.aborted) return;
+      if (n < this.#shown) {
+        // A later read was quicker: it has not looked at what this one was to look at.
+        for (const id of changed) this.#changed.add(id);
+        if (changed.size > 0) this.touch();
+        return;
+      }
       this.#shown = n;
       this.#merge(page, n);
       await this.#behind(changed, page, n);
@@ -198,9 +209,17 @@ export class LiveList<T extends { id: string }> {
       this.#paged = false;
       again = p.pause;
     } finally {
+      this.#ended = Math.max(this.#ended, n);
       if (n === this.#begun) this.loading.value = false;
     }
-    if (again && !this.#timer) this.#timer = setTimeout(() => { this.#timer = 0; void this.#go(); }, again) as unknown as number;
+    if (n < this.#begun) return;
+    // What changed while it ran is read now, unless the service wants to be left alone.
+    if (again) this.#later(again);
+    else if (this.#timer) {
+      clearTimeout(this.#timer);
+      this.#timer = 0;
+      this.touch();
+    }
   }
 
   /** newer is whether an answer of read n may show an item. */

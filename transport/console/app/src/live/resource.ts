@@ -7,6 +7,8 @@ import { onHint, type Hint } from "./feed";
 
 /** Reads of one resource are at least so far apart. */
 export const EVERY = 500;
+/** A hint begins no read beside one that runs, unless that one is older than this. */
+export const PATIENCE = 10_000;
 
 export interface Reader {
   /** hint says that something may have changed. */
@@ -25,6 +27,7 @@ export class Resource<T> implements Reader {
   #read: (signal: AbortSignal) => Promise<T>;
   #life = new AbortController();
   #begun = 0; // the number of the last read
+  #ended = 0; // the last read that has ended
   #shown = 0; // the number of the read that is shown
   #floor = 0; // reads up to this one are older than a fact
   #running = 0;
@@ -54,12 +57,15 @@ export class Resource<T> implements Reader {
       this.#stale = true;
       return;
     }
-    if (this.#timer) return;
-    const rest = this.#last + EVERY - Date.now();
+    if (!this.#timer) this.#later(this.#last + (this.#ended < this.#begun ? PATIENCE : EVERY) - Date.now());
+  }
+
+  #later(ms: number): void {
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.#timer = 0;
       void this.#go();
-    }, Math.max(rest, 0)) as unknown as number;
+    }, Math.max(ms, 0)) as unknown as number;
   }
 
   /** reload reads at once. */
@@ -98,9 +104,17 @@ export class Resource<T> implements Reader {
       if (n === this.#begun) this.error.value = p;
       again = p.pause;
     } finally {
+      this.#ended = Math.max(this.#ended, n);
       if (--this.#running === 0) this.loading.value = false;
     }
-    if (again && !this.#timer) this.#timer = setTimeout(() => { this.#timer = 0; void this.#go(); }, again) as unknown as number;
+    if (n < this.#begun) return;
+    // What changed while it ran is read now, unless the service wants to be left alone.
+    if (again) this.#later(again);
+    else if (this.#timer) {
+      clearTimeout(this.#timer);
+      this.#timer = 0;
+      this.touch();
+    }
   }
 
   close(): void {
