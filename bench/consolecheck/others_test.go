@@ -95,6 +95,58 @@ func TestToolFormsKeepWhatOthersChange(t *testing.T) {
 	must(t, expect.Locator(p.byRole("tab", "Access")).ToBeFocused())
 }
 
+// Section 4: what is deleted elsewhere is not shown as if it were there. A deletion of one's own leads away, also when the page
+// learns first that the thing is gone.
+func TestWhatIsGone(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	thread := func() string {
+		t.Helper()
+		var made struct{ ID string }
+		shared.call(t, "POST", "/v1/threads", object{"agent_id": agent, "title": "Parcels"}, &made)
+		return made.ID
+	}
+	theirs, mine := thread(), thread()
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/threads/"+theirs)
+	p.heading("Parcels")
+	shared.call(t, "DELETE", "/v1/threads/"+theirs, nil, nil)
+	p.heading("Not found")
+
+	p.goTo("/console/threads/" + mine)
+	p.heading("Parcels")
+	heard := make(chan struct{})
+	must(t, p.Route("**/v1/threads/"+mine, func(r playwright.Route) {
+		if r.Request().Method() != "DELETE" {
+			_ = r.Continue()
+			return
+		}
+		go func() {
+			done, err := r.Fetch()
+			<-heard
+			if err == nil {
+				err = r.Fulfill(playwright.RouteFulfillOptions{Response: done})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+	}))
+	click(t, p.button("Delete"))
+	click(t, within(p.GetByRole("alertdialog"), "button", "Delete"))
+	p.heading("Not found")
+	close(heard)
+	p.heading("Runs")
+
+	n := numbered.Add(1)
+	var server struct{ ID, Name string }
+	shared.call(t, "POST", "/v1/mcp-servers", object{"name": fmt.Sprintf("Gone %d", n), "slug": fmt.Sprintf("gone-%d", n), "transport": "http", "endpoint": nowhere(t), "auth_kind": "none"}, &server)
+	p.goTo("/console/tools?open=" + server.ID)
+	visible(t, p.byRole("region", server.Name))
+	shared.call(t, "DELETE", "/v1/mcp-servers/"+server.ID, nil, nil)
+	contains(t, p.byRole("region", "Server"), "There is no such server.")
+}
+
 // Section 2: a double click is one change; an edit of a trigger leaves its other fields, and numbers that a browser rounds.
 func TestATriggerIsFiredOnceAndEdited(t *testing.T) {
 	t.Parallel()

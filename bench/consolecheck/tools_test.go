@@ -219,7 +219,8 @@ func TestToolServers(t *testing.T) {
 	click(t, within(ask, "button", "Delete"))
 	gone(t, region)
 	gone(t, row)
-	if n := v.called("POST /v1/mcp-servers") - v.called("/test"); n != 2 {
+	must(t, expect.Locator(p.Locator("h1")).ToBeFocused()) // the button that asked is gone
+	if n := v.called("POST /v1/mcp-servers" - v.called("/test"); n != 2 {
 		t.Errorf("%d creates: one was refused, one made by a double click", n)
 	}
 }

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { can } from "../../client/session";
-import { Failed, useAction, useHere } from "../../controls/action";
+import { Failed, useAction, useHere, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -59,6 +59,9 @@ export function OneBase({ id }: { id: string }) {
   const base = useResource<Base>(id, (s) => get<Base>("/v1/knowledge-bases/" + id, undefined, s), (h) => h.event === "resource.changed" && h.data.kind === "kb" && h.data.id === id);
   const b = base.data.value;
   const error = base.error.value;
+  // Here, so that a deletion leads away also when the page learns first that the base is gone.
+  const act = useAction();
+  const here = useHere();
   if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
   if (!b)
     return (
@@ -67,14 +70,12 @@ export function OneBase({ id }: { id: string }) {
         {error ? <ErrorState problem={error} retry={() => void base.reload()} /> : <Loading />}
       </>
     );
-  return <Loaded b={b} changed={(now) => base.fact(() => now)} />;
+  return <Loaded b={b} changed={(now) => base.fact(() => now)} act={act} here={here} />;
 }
 
-function Loaded({ b, changed }: { b: Base; changed: (b: Base) => void }) {
+function Loaded({ b, changed, act, here }: { b: Base; changed: (b: Base) => void; act: Act; here: () => boolean }) {
   const tab = choice<TabName>("tab", ["documents", "sources", "search", "settings"], "documents");
   const [deleting, setDeleting] = useState(false);
-  const act = useAction();
-  const here = useHere();
   const admin = can("admin");
   const name = visible(b.name);
   const remove = (): void => {

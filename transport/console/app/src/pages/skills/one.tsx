@@ -2,7 +2,7 @@
 
 import { get } from "../../client/api";
 import { can } from "../../client/session";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -34,6 +34,9 @@ export function OneSkill({ id }: { id: string }) {
   const r = useResource<Detail>(id, (s) => get<Detail>(path, undefined, s), (h) => h.event === "resource.changed" && (h.data.id === id || h.data.parent_id === id));
   const d = r.data.value;
   const error = r.error.value;
+  // Here, so that a deletion leads away also when the page learns first that the skill is gone.
+  const act = useAction();
+  const [asking, setAsking] = useAsking<Asking>(act, "");
   if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
   if (!d)
     return (
@@ -42,15 +45,15 @@ export function OneSkill({ id }: { id: string }) {
         {error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading />}
       </>
     );
-  return <Loaded d={d} changed={(now) => r.fact((old) => now ?? old)} again={() => void r.reload()} />;
+  return <Loaded d={d} changed={(now) => r.fact((old) => now ?? old)} again={() => void r.reload()} act={act} asking={asking} setAsking={setAsking} />;
 }
 
-function Loaded({ d, changed, again }: { d: Detail; changed: (d: Detail) => void; again: () => void }) {
+type Asking = "" | "dry" | "delete" | "pause" | "record";
+
+function Loaded({ d, changed, again, act, asking, setAsking }: { d: Detail; changed: (d: Detail) => void; again: () => void; act: Act; asking: Asking; setAsking: (to: Asking) => void }) {
   const k = d.skill;
   const path = "/v1/browser-skills/" + k.id;
   const tab = choice<TabName>("tab", ["steps", "runs", "policy", "access"], "steps");
-  const act = useAction();
-  const [asking, setAsking] = useAsking<"" | "dry" | "delete" | "pause" | "record">(act, "");
   const admin = can("admin");
   const name = visible(k.name);
   const toggle = (): void => {

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useHere } from "../../controls/action";
+import { Failed, useAction, useHere, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { Listing, type Column } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
@@ -49,20 +49,30 @@ function OneThread({ id }: { id: string }) {
   const thread = useResource<Thread>(id, (signal) => get<Thread>(`/v1/threads/${id}`, {}, signal), (h) => h.event === "resource.changed" && h.data["kind"] === "thread" && h.data["id"] === id);
   const t = thread.data.value;
   const error = thread.error.value;
+  // Here, so that it leads away also when the page learns first that the thread is gone.
+  const act = useAction();
+  const here = useHere();
+  const remove = (): void => {
+    void act.run(async (intent) => {
+      await intent.send("DELETE", "/v1/threads/" + id);
+      if (here()) await navigate(href("runs"), true);
+    });
+  };
   useEffect(() => agents.read(), []);
-  if (error && !t) {
-    if (error.status === 404 || error.code === "VALIDATION") return <NotFound />;
+  if (error && (error.status === 404 || error.status === 400)) return <NotFound />;
+  const failed = error && <ErrorState problem={error} retry={() => void thread.reload()} />;
+  if (!t && failed)
     return (
       <>
         <Heading text={`Thread ${shortId(id)}`} />
-        <ErrorState problem={error} retry={() => void thread.reload()} />
+        {failed}
       </>
     );
-  }
   const name = t?.title ? visible(t.title) : `Thread ${shortId(id)}`;
   return (
     <div class="thread">
-      <Heading text={name} actions={t && <ThreadActions thread={t} />} />
+      <Heading text={name} actions={t && <ThreadActions thread={t} act={act} remove={remove} />} />
+      {failed}
       {t ? <ThreadFacts t={t} /> : <Loading rows={2} />}
       <ThreadMessages id={id} />
       <h2>Runs</h2>
@@ -102,17 +112,8 @@ function ThreadFacts({ t }: { t: Thread }) {
   );
 }
 
-function ThreadActions({ thread }: { thread: Thread }) {
+function ThreadActions({ thread, act, remove }: { thread: Thread; act: Act; remove: () => void }) {
   const [asking, setAsking] = useState(false);
-  const act = useAction();
-  const here = useHere();
-  const remove = (): void => {
-    setAsking(false);
-    void act.run(async (intent) => {
-      await intent.send("DELETE", `/v1/threads/${thread.id}`);
-      if (here()) await navigate(href("runs"), true);
-    });
-  };
   return (
     <>
       {hasPage("playground") && !thread.created_by.startsWith("embed:") && (
@@ -126,7 +127,7 @@ function ThreadActions({ thread }: { thread: Thread }) {
       </button>
       <Failed act={act} />
       {asking && (
-        <Confirm title={`Delete ${thread.title ? visible(thread.title) : "thread " + shortId(thread.id)}?`} action="Delete" onConfirm={remove} onClose={() => setAsking(false)}>
+        <Confirm title={`Delete ${thread.title ? visible(thread.title) : "thread " + shortId(thread.id)}?`} action="Delete" onConfirm={() => { setAsking(false); remove(); }} onClose={() => setAsking(false)}>
           <p>Its messages are deleted and its open runs cancelled. The runs themselves stay in the list.</p>
         </Confirm>
       )}

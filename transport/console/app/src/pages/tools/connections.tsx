@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -140,9 +140,12 @@ interface OneProps {
 
 function OneConnection(p: OneProps) {
   const r = useResource<Connection>(p.id, (s) => get<Connection>("/v1/connections/" + p.id, undefined, s), (h) => (mine(h) && h.data["id"] === p.id) || (h.event === "resource.changed" && h.data["kind"] === "mcp_server"));
+  // Here, so that a deletion ends well also when the page learns first that the connection is gone.
+  const act = useAction();
+  const [asking, setAsking] = useAsking<Asking>(act, "");
   const c = r.data.value;
   const error = r.error.value;
-  if (!c)
+  if (!c || error?.status === 404)
     return (
       <section class="card opened" aria-label="Connection">
         {error?.status === 404 ? <p role="alert">There is no such connection.</p> : error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading rows={3} />}
@@ -153,12 +156,12 @@ function OneConnection(p: OneProps) {
         </div>
       </section>
     );
-  return <Loaded {...p} c={c} r={r} />;
+  return <Loaded {...p} c={c} r={r} act={act} asking={asking} setAsking={setAsking} />;
 }
 
-function Loaded({ c, r, servers, nodes, tested, test, hide, onChanged, onGone }: OneProps & { c: Connection; r: Resource<Connection> }) {
-  const act = useAction();
-  const [asking, setAsking] = useAsking<"" | "edit" | "delete">(act, "");
+type Asking = "" | "edit" | "delete";
+
+function Loaded({ c, r, act, asking, setAsking, servers, nodes, tested, test, hide, onChanged, onGone }: OneProps & { c: Connection; r: Resource<Connection>; act: Act; asking: Asking; setAsking: (to: Asking) => void }) {
   const name = visible(c.name);
   const server = servers?.find((s) => s.id === c.mcp_server_id);
   const remove = (): void => {
@@ -166,7 +169,7 @@ function Loaded({ c, r, servers, nodes, tested, test, hide, onChanged, onGone }:
       await i.send("DELETE", "/v1/connections/" + c.id);
       setAsking("");
       announce(`${name} is deleted`);
-      setTimeout(() => onGone(c.id));
+      onGone(c.id); // with the dialog, which then gives the focus to the heading
     });
   };
   return (

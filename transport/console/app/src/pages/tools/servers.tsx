@@ -6,7 +6,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Problem } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Check, FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -146,6 +146,9 @@ interface OneProps {
 
 function OneServer(p: OneProps) {
   const r = useResource<Server>(p.id, (s) => get<Server>("/v1/mcp-servers/" + p.id, undefined, s), (h) => mine(h) && h.data["id"] === p.id);
+  // Here, so that a deletion ends well also when the page learns first that the server is gone.
+  const act = useAction();
+  const [asking, setAsking] = useAsking<Asking>(act, "");
   const s = r.data.value;
   const error = r.error.value;
   const close = (
@@ -153,20 +156,20 @@ function OneServer(p: OneProps) {
       Close
     </button>
   );
-  if (!s)
+  if (!s || error?.status === 404)
     return (
       <section class="card opened" aria-label="Server">
         {error?.status === 404 ? <p role="alert">There is no such server.</p> : error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading rows={3} />}
         <div class="actions">{close}</div>
       </section>
     );
-  return <Loaded {...p} s={s} r={r} close={close} />;
+  return <Loaded {...p} s={s} r={r} close={close} act={act} asking={asking} setAsking={setAsking} />;
 }
 
-function Loaded({ s, r, close, tested, test, hide, onChanged, onGone }: OneProps & { s: Server; r: Resource<Server>; close: ComponentChildren }) {
+type Asking = "" | "edit" | "delete" | "disable";
+
+function Loaded({ s, r, close, act, asking, setAsking, tested, test, hide, onChanged, onGone }: OneProps & { s: Server; r: Resource<Server>; close: ComponentChildren; act: Act; asking: Asking; setAsking: (to: Asking) => void }) {
   const [dropped, setDropped] = useState(false);
-  const act = useAction();
-  const [asking, setAsking] = useAsking<"" | "edit" | "delete" | "disable">(act, "");
   const name = visible(s.name);
   const path = "/v1/mcp-servers/" + s.id;
   const saved = (next: Server): void => {
@@ -187,7 +190,7 @@ function Loaded({ s, r, close, tested, test, hide, onChanged, onGone }: OneProps
       await i.send("DELETE", path);
       setAsking("");
       announce(`${name} is deleted`);
-      setTimeout(() => onGone(s.id));
+      onGone(s.id); // with the dialog, which then gives the focus to the heading
     });
   };
   return (
