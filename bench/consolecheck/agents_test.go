@@ -57,6 +57,25 @@ func TestAgents(t *testing.T) {
 	visible(t, changes)
 	p.accessible("changes of an agent")
 
+	// What is refused at a place that the form does not draw is told as well, until something is changed.
+	refused := make(chan struct{}, 1)
+	refused <- struct{}{}
+	must(t, p.Route("**/versions", func(r playwright.Route) {
+		select {
+		case <-refused:
+			_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(400), ContentType: playwright.String("application/problem+json"),
+				Body: `{"title":"Validation failed","status":400,"code":"VALIDATION","detail":"manifest.nowhere: is not known"}`})
+		default:
+			_ = r.Continue()
+		}
+	}))
+	form := p.Locator("form.manifest")
+	must(t, field(form, "Instructions").Fill("Answer in three sentences."))
+	click(t, p.button("Save draft"))
+	contains(t, form.GetByRole("alert"), "manifest.nowhere: is not known")
+	must(t, field(form, "Instructions").Fill("Answer in two sentences."))
+	gone(t, form.GetByRole("alert"))
+
 	// As JSON, with what is wrong at its place.
 	click(t, p.byRole("tab", "JSON"))
 	text := p.box("JSON")

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { complaintAt, complaints, draftOf, formOf, isFixed, valueOf, words } from "../src/lib/schemaform.ts";
+import { allDrawn, complaintAt, complaints, draftOf, formOf, isFixed, valueOf, words } from "../src/lib/schemaform.ts";
 import { INEXACT } from "../src/lib/json.ts";
 
 const schema = {
@@ -135,4 +135,13 @@ test("the service's complaints find their fields", () => {
   assert.equal(complaintAt(c, "lines", false), "");
   assert.equal(complaintAt([{ path: "edited_args.amount", message: "no" }], "amount", true, "edited_args"), "no");
   assert.equal(complaintAt(c, "amoun", true), "");
+});
+
+test("a complaint that no field shows is known", () => {
+  const f = formOf({ type: "object", properties: { model: { type: "object", properties: { name: { type: "string" } } }, lines: { type: "array", items: { type: "string" } }, output: { type: "object" } } });
+  const d = draftOf(f, { model: { name: "sim-1", other: 1 }, lines: ["a"], output: { type: "object" }, tools: [] });
+  const drawn = (...paths) => allDrawn(f, d, paths.map((path) => ({ path, message: "no" })), "manifest");
+  assert.ok(drawn());
+  assert.ok(drawn("", "manifest", "manifest.model.name", "model", "manifest.lines[0]", "manifest.lines", "manifest.output.properties.a"));
+  for (const path of ["manifest.model.other", "manifest.lines[1]", "manifest.tools[0].pattern", "other"]) assert.ok(!drawn("manifest.model.name", path), path);
 });

@@ -309,15 +309,31 @@ export function complaints(detail: string): Invalid[] {
   return out;
 }
 
-/**
- * complaintAt returns the message for a place, and those of places below it that no field
- * of its own shows. `prefix` is what the service puts before the path, such as `edited_args`.
- */
-export function complaintAt(invalid: Invalid[], path: string, leaf: boolean, prefix = ""): string {
-  // The service calls the arguments as a whole "arguments".
-  const own = (p: string): string => (p === "arguments" ? "" : prefix && p.startsWith(prefix + ".") ? p.slice(prefix.length + 1) : p === prefix ? "" : p);
+/** within returns a path as the form has it. The service calls the arguments as a whole "arguments". */
+const within = (p: string, prefix: string): string => (p === "arguments" || p === prefix ? "" : prefix && p.startsWith(prefix + ".") ? p.slice(prefix.length + 1) : p);
+
+/** isAt is whether a place shows a complaint: its own, and those of places below it that no field of its own shows. */
+const isAt = (at: string, path: string, leaf: boolean): boolean => at === path || (leaf && path !== "" && (at.startsWith(path + ".") || at.startsWith(path + "[")));
+
+/** complaintAt returns what a place shows. `prefix` is what the service puts before the path, such as `edited_args`. */
+export function complaintAt(invalid: readonly Invalid[], path: string, leaf: boolean, prefix = ""): string {
   return invalid
-    .filter((c) => own(c.path) === path || (leaf && path !== "" && (own(c.path).startsWith(path + ".") || own(c.path).startsWith(path + "["))))
-    .map((c) => (own(c.path) === path ? c.message : `${own(c.path)}: ${c.message}`))
+    .map((c) => ({ at: within(c.path, prefix), message: c.message }))
+    .filter((c) => isAt(c.at, path, leaf))
+    .map((c) => (c.at === path ? c.message : `${c.at}: ${c.message}`))
     .join("; ");
+}
+
+/** allDrawn is whether the form of a draft shows every complaint at some place. */
+export function allDrawn(f: Field, d: Draft, invalid: readonly Invalid[], prefix = ""): boolean {
+  const left = new Set(invalid.map((c) => within(c.path, prefix)));
+  const walk = (f: Field, d: Draft, path: Path): void => {
+    const leaf = typeof d === "string" || isFixed(d);
+    for (const at of left) if (isAt(at, pathText(path), leaf)) left.delete(at);
+    if (leaf) return;
+    if (Array.isArray(d)) d.forEach((item, i) => walk(f.item!, item, [...path, i]));
+    else for (const sub of f.fields) walk(sub, (d as ObjectDraft).fields[sub.key] ?? "", [...path, sub.key]);
+  };
+  walk(f, d, []);
+  return left.size === 0;
 }

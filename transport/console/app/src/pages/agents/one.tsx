@@ -22,7 +22,7 @@ import { useResource } from "../../live/resource";
 import { visible } from "../../lib/hostile";
 import { equal, INEXACT, inexact, parseJson, pathText, type Json } from "../../lib/json";
 import { faultsOf } from "../../lib/jsontext";
-import { complaints, draftOf, formOf, valueOf, type Draft, type Field, type Invalid } from "../../lib/schemaform";
+import { allDrawn, complaints, draftOf, formOf, valueOf, type Draft, type Field, type Invalid } from "../../lib/schemaform";
 
 export interface AgentView {
   id: string;
@@ -284,7 +284,10 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
     if (!loading) keeping.onKeep(unsaved ? { mode, draft, text } : null);
   }, [loading, unsaved, mode, draft, text]);
   const [sent, setSent] = useState<Json | undefined>(undefined);
-  const refused = act.problem?.code === "VALIDATION" && read.value !== undefined && sent !== undefined && equal(sent, read.value) ? complaints(act.problem.detail) : [];
+  // What the service said holds for what was sent.
+  const told = act.problem?.code === "VALIDATION" && sent !== undefined ? complaints(act.problem.detail) : [];
+  const stale = told.length > 0 && !(read.value !== undefined && equal(sent!, read.value));
+  const refused = stale ? [] : told;
   const invalid = [...read.invalid, ...refused];
   const faults = useMemo(() => (mode === "json" ? faultsOf(text, invalid, "manifest") : []), [mode, text, act.problem, read]);
   const other = (to: "form" | "json"): void => {
@@ -332,7 +335,7 @@ function Manifest({ a, version, changed, keeping }: { a: AgentView; version: Ver
           />
         )}
       </Tabs>
-      <Failed act={act} hide={refused.length > 0} />
+      <Failed act={act} hide={stale || (refused.length > 0 && (mode === "json" || !form || allDrawn(form, draft ?? draftOf(form, before), refused, "manifest")))} />
       {admin && (
         <div class="actions">
           <button type="submit" class="primary" disabled={act.busy || !touched || read.invalid.length > 0}>

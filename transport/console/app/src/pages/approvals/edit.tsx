@@ -11,7 +11,7 @@ import { Tabs } from "../../controls/tabs";
 import { Stranger } from "../../controls/text";
 import { changeText, diff, type Change } from "../../lib/diff";
 import { INEXACT, inexact, isObject, parseJson, pathText, type Json } from "../../lib/json";
-import { complaintAt, complaints, draftOf, formOf, isFixed, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
+import { allDrawn, complaints, draftOf, formOf, isFixed, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
 import { at, isTask, KEY, redactedIn, startOf } from "./words";
 
 const SHOWN = 100; // changes
@@ -89,17 +89,9 @@ export function Edit({ a, onClose, decide }: Props) {
     setRefusedFor(now);
     void decide(act, read.value, note.trim());
   };
-  const whole = complaintAt(invalid, "", mode === "json", "edited_args");
   const jsonError = mode === "json" ? invalid.map((i) => (i.path && i.path !== "arguments" ? i.path.replace(/^edited_args\.?/, "") + ": " : "") + i.message).join("; ") : "";
   const body = mode === "form" && form ? (
-    <>
-      {whole && (
-        <p class="error" role="alert">
-          {whole}
-        </p>
-      )}
-      <SchemaForm field={form} draft={draft} onChange={setDraft} invalid={invalid} prefix="edited_args" />
-    </>
+    <SchemaForm field={form} draft={draft} onChange={setDraft} invalid={invalid} prefix="edited_args" />
   ) : (
     <TextField label="JSON" rows={12} mono value={text} onInput={setText} error={jsonError || undefined} hint={<>{redactedIn(before).length > 0 && "[redacted] stands for a value that is kept as it is. "}<Hidden text={text} /></>} />
   );
@@ -125,7 +117,7 @@ export function Edit({ a, onClose, decide }: Props) {
           <Changes all={changes} />
         )}
         <TextField label="Note" rows={2} value={note} onInput={setNote} hint="Optional. It stands in the ledger." />
-        <Failed act={act} hide={refused.length > 0} />
+        <Failed act={act} hide={refused.length > 0 && (refusedFor !== now || mode === "json" || !form || allDrawn(form, draft, refused, "edited_args"))} />
         <FormActions onClose={onClose} action="Approve with changes" disabled={act.busy || unchanged || read.invalid.length > 0} />
       </form>
     </Dialog>

@@ -12,7 +12,7 @@ import { announce } from "../../frame/announce";
 import { statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { isObject, type Json } from "../../lib/json";
-import { complaints, draftOf, formOf, valueOf, type Draft } from "../../lib/schemaform";
+import { allDrawn, complaints, draftOf, formOf, valueOf, type Draft } from "../../lib/schemaform";
 import { examplesOf, paramsSchema, usedParams, type SkillRun } from "../../lib/skills";
 import { Receipt } from "./receipt";
 import type { Skill } from "./types";
@@ -69,7 +69,7 @@ export function DryRun({ skill: k, onClose, onRan }: { skill: Skill; onClose: ()
       <form onSubmit={go}>
         <p class="dim">A browser on the server fills the form with these values. It submits nothing and asks nobody.</p>
         {form ? <SchemaForm field={form} draft={draft ?? draftOf(form, before)} onChange={setDraft} invalid={[...(shown ? read.invalid : []), ...refused]} prefix="params" /> : <p>It takes no parameters.</p>}
-        <Failed act={act} hide={refused.length > 0 && form !== null} />
+        <Failed act={act} hide={refused.length > 0 && form !== null && allDrawn(form, draft ?? draftOf(form, before), refused, "params")} />
         <div class="actions">
           <button type="button" disabled={act.busy} onClick={onClose}>
             Close

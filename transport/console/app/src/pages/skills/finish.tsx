@@ -8,7 +8,7 @@ import { SchemaForm } from "../../controls/schemaform";
 import { Stranger } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { visible } from "../../lib/hostile";
-import { complaints, draftOf, formOf, valueOf, type Draft } from "../../lib/schemaform";
+import { allDrawn, complaints, draftOf, formOf, valueOf, type Draft } from "../../lib/schemaform";
 import { examplesOf, paramsSchema, suggestParam, urlParts, usedParams, type SkillStep } from "../../lib/skills";
 import { draftOfPolicy, PolicyFields, policyOf, policyPaths, problemFields } from "./policy";
 import type { Deed, Follow, Session } from "./session";
@@ -116,7 +116,7 @@ export function FinishDialog({ f, s, onClose }: { f: Follow; s: Session; onClose
             <Check label="The skill only reads" checked={reads} onChange={setReads} hint="All its steps are replayed." />
           </>
         )}
-        {tried && refused.length === 0 && <Refused f={f} />}
+        {tried && !(refused.length > 0 && form && allDrawn(form, draft ?? draftOf(form, before), refused, "params")) && <Refused f={f} />}
         {form && <SchemaForm field={form} draft={draft ?? draftOf(form, before)} onChange={setDraft} invalid={[...(tried ? read.invalid : []), ...refused]} prefix="params" />}
         {busy && <p role="status">The browser is at work. This may take two minutes.</p>}
         <div class="actions">

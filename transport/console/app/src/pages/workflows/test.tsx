@@ -94,7 +94,7 @@ function Form({ w, latest, pinned, definition, onDirty, onClose }: FormProps) {
       <p class="dim">{`It runs version ${latest}, the newest, ${latest === w.published_version ? "which is published" : "which is a draft"}. Tools are really called, and people are really asked.`}</p>
       <TextField label="Input" rows={Math.min(12, Math.max(4, names.length + 3))} mono value={input} onInput={changed(setInput)} error={fields["input"]} hint={names.length > 0 ? "JSON. The definition reads " + names.slice(0, 12).join(", ") + "." : "JSON. The definition reads nothing of it."} />
       {variables && <TextField label="Variables" rows={4} mono value={values} onInput={changed(setValues)} error={fields["variables"]} hint="JSON. They go over those of the definition." />}
-      <Failed act={act} hide={Object.keys(fields).length > 0} />
+      <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => k === "input" || (k === "variables" && variables))} />
       <FormActions onClose={onClose} action="Start" disabled={act.busy} />
     </form>
   );
