@@ -129,6 +129,12 @@ func TestAgentsForMembers(t *testing.T) {
 	must(t, expect.Locator(p.button("New agent")).ToHaveCount(0))
 	p.goTo("/console/agents/0193a000-0000-7000-8000-000000000000")
 	p.heading("Not found")
+	// What an agent may call follows the policies, of which a member's feed says nothing.
+	p.goTo("/console/agents/" + agent + "?tab=tools")
+	row := p.rowOf("Callable tools", "demo.orders.get")
+	contains(t, row, "allowed")
+	shared.call(t, "POST", "/v1/approval-policies", object{"name": "Reads", "tool_pattern": "demo.orders.get", "agent_id": agent}, nil)
+	contains(t, row, "asks a person")
 	// An unknown version is ignored, as all unknown values of the address are.
 	p.goTo("/console/agents/" + agent + "?version=99&compare=98")
 	p.heading(name)

@@ -434,6 +434,54 @@ func TestALongList(t *testing.T) {
 	p.accessible("a long list")
 }
 
+// Section 8: of a thousand tools those in view are drawn, and of a level of the tree two hundred nodes at a time.
+func TestLongTablesOfAnAgentAndTheTree(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	p := visit(t, shared, look{}).as("admin", "/console/")
+	p.heading("Home")
+	p.answered("/v1/agents/"+agent+"/tools", func(url.Values) (int, any) {
+		items := []object{}
+		for i := range 1000 {
+			items = append(items, object{"tool": fmt.Sprintf("demo.tool%04d", i), "source": "mcp", "description": strings.Repeat("It does this and that. ", 20), "input_schema": object{}})
+		}
+		return 200, object{"items": items, "next_cursor": nil}
+	})
+	p.goTo("/console/agents/" + agent + "?tab=tools")
+	table := p.byRole("table", "Callable tools")
+	must(t, expect.Locator(table).ToHaveAttribute("aria-rowcount", "1001"))
+	contains(t, table, "demo.tool0000")
+	until(t, "the last tool is scrolled to", func() bool {
+		_, err := p.Evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+		must(t, err)
+		n, err := table.GetByText("demo.tool0999").Count()
+		must(t, err)
+		return n == 1
+	})
+	if n := p.nodes(); n > maxNodes {
+		t.Errorf("%d nodes, budget %d", n, maxNodes)
+	}
+	p.accessible("a thousand tools")
+
+	p.answered(`/v1/org-nodes\?`, func(url.Values) (int, any) {
+		items := []object{}
+		for i := range 450 {
+			items = append(items, object{"id": fmt.Sprintf("01a2161d-0000-7000-8000-%012x", i), "name": fmt.Sprintf("Node %04d", i), "parent_id": nil, "manager_ids": []string{}})
+		}
+		return 200, object{"items": items, "next_cursor": nil}
+	})
+	p.goTo("/console/settings?tab=org")
+	nodes := p.byRole("list", "Org nodes").Locator("> li[data-id]")
+	must(t, expect.Locator(nodes).ToHaveCount(200))
+	click(t, p.button("Show more"))
+	must(t, expect.Locator(nodes).ToHaveCount(400))
+	must(t, expect.Locator(nodes.Nth(200).GetByRole("button").First()).ToBeFocused())
+	click(t, p.button("Show more"))
+	must(t, expect.Locator(nodes).ToHaveCount(450))
+	must(t, expect.Locator(nodes.Nth(400).GetByRole("button").First()).ToBeFocused())
+	gone(t, p.button("Show more"))
+}
+
 // Section 5, Home: what is needed links to its place; First steps can be dismissed for good; the chart follows what happens.
 func TestHome(t *testing.T) {
 	t.Parallel()

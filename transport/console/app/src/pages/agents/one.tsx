@@ -1,6 +1,6 @@
 // One agent: its manifest as form and JSON, versions, what changed between them, callable tools.
 
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { schemaOf } from "../../client/schema";
 import { can } from "../../client/session";
@@ -8,6 +8,7 @@ import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking, useHere, type Act } from "../../controls/action";
 import { Code } from "../../controls/code";
 import { Confirm } from "../../controls/dialog";
+import { useWindow } from "../../controls/list";
 import { SchemaForm, type JsonPart } from "../../controls/schemaform";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -363,30 +364,46 @@ function CallableTools({ a }: { a: AgentView }) {
     (s) => readAll<CallableTool>(`/v1/agents/${a.id}/tools`, s, { limit: null }),
     (h) => h.event === "resource.changed" && ["agent", "tool_grant", "approval_policy", "mcp_server"].includes(String(h.data.kind)),
   );
-  if (!r.data.value) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading />;
-  if (r.data.value.items.length === 0) return <p>It may call no tools: the manifest asks for none, or no grant allows one.</p>;
+  // A member hears nothing of grants, policies and servers, so the list is read again and again; not while the tab is out of view.
+  useEffect(() => {
+    if (can("admin")) return;
+    const t = setInterval(() => r.touch(), 1500);
+    return () => clearInterval(t);
+  }, [r]);
+  const items = r.data.value?.items;
+  const { ref, window: w, on } = useWindow(items?.length ?? 0, 41);
+  if (!items) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading />;
+  if (items.length === 0) return <p>It may call no tools: the manifest asks for none, or no grant allows one.</p>;
   return (
     <div class="table-wrap">
-      <table class="table" aria-label="Callable tools">
+      <table class="table" aria-label="Callable tools" {...(on ? { "aria-rowcount": items.length + 1 } : {})}>
         <thead>
-          <tr>
+          <tr {...(on ? { "aria-rowindex": 1 } : {})}>
             <th scope="col">Tool</th>
             <th scope="col">Call</th>
             <th scope="col">Description</th>
           </tr>
         </thead>
-        <tbody>
-          {r.data.value.items.map((t) => (
-            <tr key={t.tool}>
+        <tbody ref={ref as never}>
+          {w.before > 0 && <tr aria-hidden="true" style={{ height: w.before + "px" }} />}
+          {items.slice(w.from, w.to).map((t, i) => (
+            <tr key={t.tool} style={on ? { height: "41px" } : undefined} {...(on ? { "aria-rowindex": w.from + i + 2 } : {})}>
               <th scope="row">
                 <bdi>{visible(t.tool)}</bdi>
               </th>
               <td>{t.gated_by ? "asks a person" : "allowed"}</td>
               <td>
-                <Stranger text={t.description} line chars={200} />
+                {on ? (
+                  <span class="one-line" title={visible(t.description).slice(0, 300)}>
+                    <bdi>{visible(t.description)}</bdi>
+                  </span>
+                ) : (
+                  <Stranger text={t.description} line chars={200} />
+                )}
               </td>
             </tr>
           ))}
+          {w.after > 0 && <tr aria-hidden="true" style={{ height: w.after + "px" }} />}
         </tbody>
       </table>
     </div>

@@ -1,6 +1,6 @@
 // The tree of org nodes: agents, connections and grants hang on it, and managers decide below theirs.
 
-import { useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { User } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
@@ -91,10 +91,19 @@ export function Org() {
   );
 }
 
+/** Nodes of a level that are shown at first, and with each click more. */
+const SHOWN = 200;
+
 function Level({ trees, label, open, toggle, ask }: { trees: readonly OrgTree<OrgNode>[]; label?: string; open: (t: OrgTree<OrgNode>) => boolean; toggle: (id: string) => void; ask: (a: Asking) => void }) {
+  const [n, setN] = useState(SHOWN);
+  const list = useRef<HTMLUListElement>(null);
+  // The button may be gone: the first of what came has the focus.
+  useLayoutEffect(() => {
+    if (n > SHOWN) list.current?.children[n - SHOWN]?.querySelector("button")?.focus();
+  }, [n]);
   return (
-    <ul class="org" {...(label ? { "aria-label": label } : {})}>
-      {trees.map((t) => {
+    <ul class="org" ref={list} {...(label ? { "aria-label": label } : {})}>
+      {trees.slice(0, n).map((t) => {
         const n = t.node;
         const name = visible(n.name);
         return (
@@ -135,6 +144,13 @@ function Level({ trees, label, open, toggle, ask }: { trees: readonly OrgTree<Or
           </li>
         );
       })}
+      {trees.length > n && (
+        <li>
+          <button type="button" class="more" onClick={() => setN(n + SHOWN)}>
+            Show more
+          </button>
+        </li>
+      )}
     </ul>
   );
 }
