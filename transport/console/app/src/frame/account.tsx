@@ -9,6 +9,7 @@ import { Dialog } from "../controls/dialog";
 import { Check, FormActions, TextField } from "../controls/form";
 import { Icon, type IconNode } from "../controls/icon";
 import { announce } from "./announce";
+import { dirty, mayLeave } from "./router";
 
 type Open = "" | "menu" | "shortcuts" | "password";
 
@@ -35,6 +36,7 @@ export function Account({ open, setOpen }: { open: Open; setOpen: (o: Open) => v
     if (open !== "menu") return;
     menu.current?.querySelector<HTMLElement>("[role^=menuitem]")?.focus();
     const away = (e: Event): void => {
+      if ((e.target as Element).closest?.("dialog")) return; // the question of Sign out
       if (!menu.current?.contains(e.target as Node) && !button.current?.contains(e.target as Node)) setOpen("");
     };
     document.addEventListener("pointerdown", away);
@@ -100,7 +102,7 @@ export function Account({ open, setOpen }: { open: Open; setOpen: (o: Open) => v
               type="button"
               role="menuitem"
               tabIndex={-1}
-              onClick={() => void out.run(() => logout())}
+              onClick={() => void mayLeave().then((yes) => yes && out.run(() => logout()))}
             >
               Sign out
             </button>
@@ -140,6 +142,7 @@ function Shortcuts({ onClose }: { onClose: () => void }) {
 function Password({ onClose }: { onClose: () => void }) {
   const [current, setCurrent] = useState("");
   const [fresh, setFresh] = useState("");
+  const [typed] = useState(() => dirty.size > 0);
   const act = useAction();
   const fields = act.problem?.fields ?? {};
   const send = async (e: Event): Promise<void> => {
@@ -152,7 +155,7 @@ function Password({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="Change password" onClose={onClose} dirty={current !== "" || fresh !== ""}>
       <form onSubmit={(e) => void send(e)}>
-        <p>Every session of yours ends, this one too.</p>
+        <p>Every session of yours ends, this one too.{typed && " What you typed on this page is lost: save it first."}</p>
         <Failed act={act} hide={Object.keys(fields).length > 0} />
         <TextField label="Current password" type="password" autocomplete="current-password" value={current} onInput={setCurrent} error={fields.current} required />
         <TextField label="New password" type="password" autocomplete="new-password" value={fresh} onInput={setFresh} error={fields.new} hint="12 to 200 characters" required />

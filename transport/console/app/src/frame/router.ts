@@ -73,6 +73,12 @@ export async function navigate(url: string, replace = false): Promise<void> {
   go(url, replace);
 }
 
+/** mayLeave is whether all that is typed on the page may be lost: the person is asked where something is. */
+export async function mayLeave(): Promise<boolean> {
+  const [first] = dirty;
+  return !first || (await ask(first.loss));
+}
+
 /** leave opens a page from a form whose work is done: nothing in it would be lost. */
 export function leave(url: string): void {
   dirty.clear();
