@@ -211,6 +211,50 @@ func TestAChangeUnderWayIsAbandoned(t *testing.T) {
 	hasURL(t, p, `/console/usage$`)
 }
 
+// A value that is shown once is not lost while its answer is under way: the dialog stays, and leaving the page asks. Where the browser
+// has no clipboard, as over plain HTTP, Copy says so and selects the value.
+func TestASecretUnderWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	hook := shared.hook(t, newReceiver(t).url, "run.failed")
+	v := visit(t, shared, look{})
+	must(t, v.AddInitScript(playwright.Script{Content: playwright.String(`Object.defineProperty(navigator, "clipboard", { value: undefined });`)}))
+	p := v.as("admin", "/console/webhooks")
+	click(t, p.byRole("table", "Webhooks").Locator(`[data-id="`+hook+`"]`).GetByRole("link"))
+	under, answer := make(chan struct{}), make(chan struct{})
+	must(t, p.Route("**/rotate-secret", func(r playwright.Route) {
+		close(under)
+		go func() {
+			<-answer
+			_ = r.Continue()
+		}()
+	}))
+	click(t, p.button("Rotate secret"))
+	ask := p.GetByRole("alertdialog")
+	click(t, within(ask, "button", "Rotate secret"))
+	<-under
+	p.press("Escape")
+	must(t, expect.Locator(within(ask, "button", "Cancel")).ToBeDisabled())
+	_, err := p.Evaluate("history.back()")
+	must(t, err)
+	leave := p.alertdialog("Leave without saving?")
+	contains(t, leave, "shown once: wait for it")
+	click(t, within(leave, "button", "Cancel"))
+	close(answer)
+	once := p.dialog("Shown once")
+	box := field(once, "Secret")
+	click(t, within(once, "button", "Copy"))
+	contains(t, once.GetByRole("alert"), "The value is selected")
+	must(t, expect.Locator(box).ToBeFocused())
+	value, err := box.InputValue()
+	must(t, err)
+	if selected, err := p.Evaluate("getSelection().toString()"); err != nil || value == "" || selected != value {
+		t.Errorf("%q is selected of %q, %v", selected, value, err)
+	}
+	p.accessible("a value that cannot be copied")
+	click(t, within(once, "button", "I have stored it"))
+	gone(t, once)
+}
+
 // Section 5: webhooks and the audit are for admins.
 func TestWebhooksAndAuditAreForAdmins(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { dirty as dirtyForms, type Mark } from "../frame/router";
 import { visible } from "../lib/hostile";
+import { useSecret } from "./dirty";
 
 interface DialogProps {
   title: ComponentChildren;
@@ -16,17 +17,20 @@ interface DialogProps {
   dirty?: boolean;
   /** What leaving the page would lose, where it is not what was typed. */
   loss?: string;
+  /** Whether an answer is under way that holds a secret: it stays open until then. */
+  secret?: boolean;
   focus?: RefObject<HTMLElement | null>;
   class?: string;
 }
 
 /** Dialog opens at once. The focus goes back to its opener. */
-export function Dialog({ title, onClose, children, alert = false, closable = true, dirty = false, loss, focus, class: cls = "" }: DialogProps) {
+export function Dialog({ title, onClose, children, alert = false, closable = true, dirty = false, loss, secret = false, focus, class: cls = "" }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const heading = useId();
   const [leaving, setLeaving] = useState(false);
   const now = useRef({ onClose, closable, dirty });
-  now.current = { onClose, closable, dirty };
+  now.current = { onClose, closable: closable && !secret, dirty };
+  useSecret(secret);
 
   useLayoutEffect(() => {
     const d = ref.current!;
@@ -101,6 +105,8 @@ interface ConfirmProps {
   /** A name to type first. */
   typed?: string;
   busy?: boolean;
+  /** Whether the answer holds a secret: while it is under way the dialog stays. */
+  secret?: boolean;
   danger?: boolean;
   /** The button that has the focus: Cancel, unless the person asked for just this. */
   ready?: boolean;
@@ -110,11 +116,11 @@ interface ConfirmProps {
 const plain = (name: string): string => name.replace(/\s+/g, " ").trim();
 
 /** Confirm asks before something that cannot be undone. */
-export function Confirm({ title, action, onConfirm, onClose, children, typed, busy = false, danger = true, ready = false }: ConfirmProps) {
+export function Confirm({ title, action, onConfirm, onClose, children, typed, busy = false, secret = false, danger = true, ready = false }: ConfirmProps) {
   const first = useRef<HTMLButtonElement>(null);
   const [text, setText] = useState("");
   return (
-    <Dialog title={title} onClose={onClose} alert focus={first}>
+    <Dialog title={title} onClose={onClose} alert focus={first} secret={secret && busy}>
       {children}
       {typed !== undefined && (
         <label class="field">
@@ -125,7 +131,7 @@ export function Confirm({ title, action, onConfirm, onClose, children, typed, bu
         </label>
       )}
       <div class="actions">
-        <button type="button" {...(ready ? {} : { ref: first })} onClick={onClose}>
+        <button type="button" {...(ready ? {} : { ref: first })} disabled={secret && busy} onClick={onClose}>
           Cancel
         </button>
         <button type="button" {...(ready ? { ref: first } : {})} class={danger ? "danger" : "primary"} disabled={busy || (typed !== undefined && text !== typed && plain(text) !== plain(visible(typed)))} onClick={onConfirm}>
@@ -139,10 +145,16 @@ export function Confirm({ title, action, onConfirm, onClose, children, typed, bu
 /** ShownOnce shows a secret: only its own button closes it, and then the value is gone. */
 export function ShownOnce({ value, label, onClose, children }: { value: string; label: string; onClose: () => void; children?: ComponentChildren }) {
   const ref = useRef<HTMLInputElement>(null);
-  const [copied, setCopied] = useState(false);
+  const [copied, setCopied] = useState<boolean | null>(null);
   const copy = async (): Promise<void> => {
-    ref.current?.select();
-    await navigator.clipboard.writeText(value).then(() => setCopied(true), () => undefined);
+    try {
+      await navigator.clipboard.writeText(value); // there is no clipboard over plain HTTP
+      setCopied(true);
+    } catch {
+      ref.current?.focus();
+      ref.current?.select();
+      setCopied(false);
+    }
   };
   return (
     <Dialog title="Shown once" onClose={onClose} closable={false} dirty loss="The value is not shown again: store it first." focus={ref}>
@@ -152,6 +164,7 @@ export function ShownOnce({ value, label, onClose, children }: { value: string; 
         <span>{label}</span>
         <input ref={ref} class="mono" type="text" readOnly value={value} autocomplete="off" spellcheck={false} onFocus={(e) => e.currentTarget.select()} />
       </label>
+      {copied === false && <p role="alert">The browser does not allow copying. The value is selected: copy it with Ctrl+C or ⌘C.</p>}
       <div class="actions">
         <button type="button" onClick={() => void copy()}>
           {copied ? "Copied" : "Copy"}

@@ -98,10 +98,10 @@ export function Check({ label, checked, onChange, hint, error }: { label: string
 }
 
 /** FormActions ends a form in a dialog: Cancel, and the button that sends it. */
-export function FormActions({ onClose, action, disabled }: { onClose: () => void; action: string; disabled: boolean }) {
+export function FormActions({ onClose, action, disabled, secret = false }: { onClose: () => void; action: string; disabled: boolean; /** As of its Dialog. */ secret?: boolean }) {
   return (
     <div class="actions">
-      <button type="button" onClick={onClose}>
+      <button type="button" disabled={secret} onClick={onClose}>
         Cancel
       </button>
       <button type="submit" class="primary" disabled={disabled}>

@@ -42,20 +42,21 @@ export const RiskMark = ({ of }: { of: string }) => <span class={"risk risk-" + 
 
 /** Copy puts a text on the clipboard. */
 export function Copy({ text, label = "Copy", class: cls = "" }: { text: string | (() => string); label?: string; class?: string }) {
-  const [done, setDone] = useState(false);
+  const [said, setSaid] = useState("");
   const copy = async (): Promise<void> => {
     try {
       await navigator.clipboard.writeText(typeof text === "string" ? text : text());
-      setDone(true);
+      setSaid("Copied");
       announce("Copied");
-      setTimeout(() => setDone(false), 1500);
     } catch {
+      setSaid("Not copied");
       announce("The browser does not allow copying");
     }
+    setTimeout(() => setSaid(""), 1500);
   };
   return (
     <button type="button" class={"small " + cls} onClick={() => void copy()} aria-label={label}>
-      {done ? "Copied" : label}
+      {said || label}
     </button>
   );
 }

@@ -56,7 +56,7 @@ export function One({ o, d }: { o: Operation; d: Description }) {
   const stop = useRef<AbortController | null>(null);
   const key = useRef<{ key: string; of: string }>({ key: "", of: "" });
   useEffect(() => () => stop.current?.abort(), []);
-  useDirty(touched);
+  useDirty(touched || (busy && o.method !== "GET"));
   // Try again sends what was asked for: another call has to be asked for again.
   const another = (): void => {
     setFailure("");

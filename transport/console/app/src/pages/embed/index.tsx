@@ -121,7 +121,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: Schemas[
   };
   const known = Object.keys(fields).every((k) => ["agent_id", "name"].includes(k) || k === "with_identity_secret" || (k === "identity_required" && f.secret) || k.startsWith("allowed_origins"));
   return (
-    <Dialog title="New embed key" onClose={onClose} dirty={f.name !== "" || f.origins !== ""}>
+    <Dialog title="New embed key" onClose={onClose} dirty={f.name !== "" || f.origins !== ""} secret={act.busy}>
       <form onSubmit={send}>
         <Failed act={act} hide={Object.keys(fields).length > 0 && known} />
         {offered ? (
@@ -135,7 +135,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: Schemas[
         <TextField label="Allowed origins" rows={3} mono value={f.origins} onInput={(origins) => setF({ ...f, origins })} error={errorOf(fields, "allowed_origins")} hint="One per line: https://host[:port]. * allows every page, none allows nowhere." />
         <Check label="With identity secret" checked={f.secret} onChange={(secret) => setF({ ...f, secret })} hint="Your back end signs who a visitor is." error={fields["with_identity_secret"]} />
         {f.secret && <Check label="Identity required" checked={f.required} onChange={(required) => setF({ ...f, required })} hint="Visitors that nobody knows get no chat." error={fields["identity_required"]} />}
-        <FormActions onClose={onClose} action="Create" disabled={act.busy || !agent} />
+        <FormActions onClose={onClose} action="Create" disabled={act.busy || !agent} secret={act.busy} />
       </form>
     </Dialog>
   );

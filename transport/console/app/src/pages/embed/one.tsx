@@ -3,9 +3,9 @@
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Schemas } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
-import { useDirty } from "../../controls/dirty";
+import { useDirty, useSecret } from "../../controls/dirty";
 import { Check, Field, Select, TextField } from "../../controls/form";
 import { ErrorState, Loading } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
@@ -32,6 +32,8 @@ export function OneKey({ id }: { id: string }) {
   const [secrets, setSecrets] = useState<Secret[]>([]);
   const act = useAction();
   const [asking, setAsking] = useAsking<"" | "rotate" | "identity" | "disable" | "revoke">(act, "");
+  const first = useAction(); // makes the first identity secret
+  useSecret(first.busy);
   useEffect(() => agents.read(), []);
   const k = r.data.value;
   const error = r.error.value;
@@ -53,8 +55,8 @@ export function OneKey({ id }: { id: string }) {
       setSecrets([{ label: "Embed key", value: key, snippet }]);
     });
   };
-  const identity = (): void => {
-    void act.run(async (i) => {
+  const identity = (by: Act): void => {
+    void by.run(async (i) => {
       const made = await i.send<Schemas["EmbedIdentitySecret"]>("POST", path + "/identity-secret");
       setAsking("");
       r.fact((old) => old && { ...old, has_identity_secret: true });
@@ -88,7 +90,7 @@ export function OneKey({ id }: { id: string }) {
               <button type="button" onClick={() => setAsking("rotate")}>
                 Rotate
               </button>
-              <button type="button" onClick={() => (k.has_identity_secret ? setAsking("identity") : identity())} disabled={act.busy}>
+              <button type="button" onClick={() => (k.has_identity_secret ? setAsking("identity") : identity(first))} disabled={act.busy || first.busy}>
                 {k.has_identity_secret ? "Rotate identity secret" : "Make identity secret"}
               </button>
               <button type="button" disabled={act.busy} onClick={() => (k.enabled ? setAsking("disable") : enable(true))}>
@@ -118,6 +120,7 @@ export function OneKey({ id }: { id: string }) {
         <Copy text={k.id} label="Copy ID" />
       </p>
       {asking === "" && <Failed act={act} />}
+      <Failed act={first} />
       {error && <ErrorState problem={error} retry={() => void r.reload()} />}
       <h2>Snippet</h2>
       <div class="snippet">
@@ -128,13 +131,13 @@ export function OneKey({ id }: { id: string }) {
       {live && <Denied id={id} allowed={k.allowed_origins} onAllowed={(now) => r.fact(() => now)} />}
       <Form key={k.id} k={k} resource={r} live={live} />
       {asking === "rotate" && (
-        <Confirm title={<>Rotate <bdi>{name}</bdi>?</>} action="Rotate" typed={k.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={rotate}>
+        <Confirm title={<>Rotate <bdi>{name}</bdi>?</>} action="Rotate" typed={k.name} busy={act.busy} secret onClose={() => setAsking("")} onConfirm={rotate}>
           <p>The key gets another value. Pages with the former one have no chat from now on, and its conversations end.</p>
           <Failed act={act} />
         </Confirm>
       )}
       {asking === "identity" && (
-        <Confirm title={<>Rotate the identity secret of <bdi>{name}</bdi>?</>} action="Rotate" typed={k.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={identity}>
+        <Confirm title={<>Rotate the identity secret of <bdi>{name}</bdi>?</>} action="Rotate" typed={k.name} busy={act.busy} secret onClose={() => setAsking("")} onConfirm={() => identity(act)}>
           <p>Tokens that are signed with the former one are refused at once. Conversations that have begun go on.</p>
           <Failed act={act} />
         </Confirm>

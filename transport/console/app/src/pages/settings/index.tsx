@@ -7,6 +7,7 @@ import { can, me, satisfies } from "../../client/session";
 import type { Page, Role, User } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
+import { useSecret } from "../../controls/dirty";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Empty } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -142,7 +143,7 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (made: Key &
   const act = useAction();
   const fields = act.problem?.fields ?? {};
   return (
-    <Dialog title="New API key" onClose={onClose} dirty={name !== ""}>
+    <Dialog title="New API key" onClose={onClose} dirty={name !== ""} secret={act.busy}>
       <form
         onSubmit={(e) => {
           e.preventDefault();
@@ -151,7 +152,7 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (made: Key &
       >
         <Failed act={act} hide={"name" in fields} />
         <TextField label="Name" value={name} onInput={setName} error={fields["name"]} required hint="For people: what uses it." />
-        <FormActions onClose={onClose} action="Create" disabled={act.busy} />
+        <FormActions onClose={onClose} action="Create" disabled={act.busy} secret={act.busy} />
       </form>
     </Dialog>
   );
@@ -167,6 +168,7 @@ function Members() {
   const [link, setLink] = useState("");
   const act = useAction(); // of the dialog Delete
   const linking = useAction();
+  useSecret(linking.busy);
   const [removing, setRemoving] = useAsking<User | null>(act, null);
   const [changing, setChanging] = useState<User | null>(null);
   const mayChange = (u: User): boolean => can("owner") || u.role !== "owner";

@@ -106,9 +106,10 @@ export function TriggerForm({ of, onClose, onDone }: Props) {
       onDone(await i.send<TriggerView & { secret?: string }>(of ? "PATCH" : "POST", of ? "/v1/triggers/" + of.id : "/v1/triggers", body));
     });
   };
+  const makes = act.busy && !of && f.kind === "hook"; // its secret
   const dirty = JSON.stringify(f) !== JSON.stringify(first);
   return (
-    <Dialog title={of ? "Edit trigger" : "New trigger"} onClose={onClose} dirty={dirty}>
+    <Dialog title={of ? "Edit trigger" : "New trigger"} onClose={onClose} dirty={dirty} secret={makes}>
       <form onSubmit={send} noValidate>
         <Failed act={act} hide={act.problem?.code === "VALIDATION" && Object.keys(act.problem.fields).length > 0 && Object.keys(act.problem.fields).every((k) => SHOWN.includes(k))} />
         <TextField label="Name" value={f.name} onInput={(name) => set({ name })} error={fields["name"]} required />
@@ -173,7 +174,7 @@ export function TriggerForm({ of, onClose, onDone }: Props) {
           hint={f.kind === "hook" ? "JSON, optional. The fields of a call's body go over it." : "JSON, optional. An agent reads its text."}
         />
         {!of && <Check label="Enabled" checked={f.enabled} onChange={(enabled) => set({ enabled })} />}
-        <FormActions onClose={onClose} action={of ? "Save" : "Create"} disabled={act.busy} />
+        <FormActions onClose={onClose} action={of ? "Save" : "Create"} disabled={act.busy} secret={makes} />
       </form>
     </Dialog>
   );

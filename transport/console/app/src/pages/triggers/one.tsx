@@ -149,7 +149,7 @@ export function OneTrigger({ id }: { id: string }) {
         </Confirm>
       )}
       {asking === "rotate" && (
-        <Confirm title={`Rotate the secret of ${name}?`} action="Rotate secret" busy={act.busy} onClose={() => setAsking("")} onConfirm={rotate}>
+        <Confirm title={`Rotate the secret of ${name}?`} action="Rotate secret" busy={act.busy} secret onClose={() => setAsking("")} onConfirm={rotate}>
           <p>Calls that are signed with the old secret are refused from then on.</p>
           <Failed act={act} />
         </Confirm>

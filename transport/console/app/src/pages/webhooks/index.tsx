@@ -91,7 +91,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: WebhookV
     });
   };
   return (
-    <Dialog title="New webhook" onClose={onClose} dirty={url !== "" || description !== ""}>
+    <Dialog title="New webhook" onClose={onClose} dirty={url !== "" || description !== ""} secret={act.busy}>
       <form onSubmit={send}>
         <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => ["url", "description", "events"].includes(k))} />
         <TextField label="URL" type="url" value={url} onInput={setUrl} error={fields["url"]} required hint="https, and a public host" />
@@ -118,7 +118,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: WebhookV
               ))}
           {fields["events"] && <small class="error">{fields["events"]}</small>}
         </fieldset>
-        <FormActions onClose={onClose} action="Create" disabled={act.busy} />
+        <FormActions onClose={onClose} action="Create" disabled={act.busy} secret={act.busy} />
       </form>
     </Dialog>
   );

@@ -182,7 +182,7 @@ export function OneWebhook({ id }: { id: string }) {
         }
       />
       {asking === "rotate" && (
-        <Confirm title={`Rotate the secret of ${name}?`} action="Rotate secret" busy={act.busy} onClose={() => setAsking("")} onConfirm={rotate}>
+        <Confirm title={`Rotate the secret of ${name}?`} action="Rotate secret" busy={act.busy} secret onClose={() => setAsking("")} onConfirm={rotate}>
           <p>Deliveries are signed with the new one at once. Receivers with the old one refuse them.</p>
           <Failed act={act} />
         </Confirm>
