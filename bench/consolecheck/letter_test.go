@@ -424,6 +424,13 @@ func TestALongList(t *testing.T) {
 	})
 	must(t, expect.Locator(table).ToHaveAttribute("aria-rowcount", fmt.Sprint(all+1)))
 	last := table.Locator(`tr[data-id="01a2161d-0000-7000-8000-` + fmt.Sprintf("%012x", all-1) + `"]`)
+	until(t, "the last row is scrolled to", func() bool {
+		_, err := p.Evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+		must(t, err)
+		n, err := last.Count()
+		must(t, err)
+		return n == 1
+	})
 	must(t, expect.Locator(last).ToHaveAttribute("aria-rowindex", fmt.Sprint(all+1)))
 	must(t, expect.Locator(last.GetByRole("link")).ToHaveCount(1))
 	n, err := table.Locator("tbody tr[data-id]").Count()
@@ -726,6 +733,18 @@ func TestSearch(t *testing.T) {
 	must(t, box.Fill("no such thing at all"))
 	contains(t, p.byRole("dialog", "Search"), "Nothing found.")
 	p.accessible("a search that finds nothing")
+	// What cannot be searched says why, and is looked for again.
+	must(t, p.Route("**/v1/search?q=broken", func(r playwright.Route) {
+		problem(r, 500, "INTERNAL", map[string]string{"X-Request-Id": "req-of-the-test"})
+	}))
+	must(t, box.Fill("broken"))
+	alert := p.byRole("dialog", "Search").GetByRole("alert")
+	contains(t, alert, "INTERNAL")
+	contains(t, alert, "req-of-the-test")
+	p.accessible("a search that fails")
+	must(t, p.UnrouteAll())
+	must(t, alert.GetByRole("button", named0("Try again")).Click())
+	contains(t, p.byRole("dialog", "Search"), "Nothing found.")
 	p.press("Escape")
 	must(t, expect.Locator(p.button("Search")).ToBeFocused())
 }

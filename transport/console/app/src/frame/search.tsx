@@ -2,8 +2,10 @@
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { get } from "../client/api";
+import { asProblem, type Problem } from "../client/problem";
 import { can } from "../client/session";
 import { Dialog } from "../controls/dialog";
+import { ErrorState } from "../controls/states";
 import { visible } from "../lib/hostile";
 import { pages } from "../pages/registry";
 import { href, navigate } from "./router";
@@ -55,22 +57,29 @@ export const optionsOf = (found: Found[]): Option[] =>
 export function Search({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState("");
   // What was answered, and to which text: what was found for another one is not offered.
-  const [answer, setAnswer] = useState<{ q: string; found: Option[] | null }>({ q: "", found: [] });
+  const [answer, setAnswer] = useState<{ q: string; found: Option[]; problem?: Problem }>({ q: "", found: [] });
   const [at, setAt] = useState(0);
   const input = useRef<HTMLInputElement>(null);
   const id = useId();
   const q = text.trim();
   const searched = q.length >= 2;
   const answered = answer.q === q;
-  const found = (searched && answered && answer.found) || [];
+  const found = searched && answered ? answer.found : [];
+  const problem = searched && answered ? answer.problem : undefined;
+  const again = (): void => setAnswer({ q: "", found: [] });
+  useEffect(() => {
+    if (!problem?.pause) return;
+    const t = setTimeout(again, problem.pause);
+    return () => clearTimeout(t);
+  }, [problem]);
   useEffect(() => {
     if (!searched || answered) return;
     const life = new AbortController();
     const t = setTimeout(() => {
       get<{ items: Found[] }>("/v1/search", { q }, life.signal).then(
         (r) => setAnswer({ q, found: optionsOf(r.items) }),
-        () => {
-          if (!life.signal.aborted) setAnswer({ q, found: null });
+        (e: unknown) => {
+          if (!life.signal.aborted) setAnswer({ q, found: [], problem: asProblem(e) });
         },
       );
     }, 150);
@@ -78,7 +87,7 @@ export function Search({ onClose }: { onClose: () => void }) {
       clearTimeout(t);
       life.abort();
     };
-  }, [q]);
+  }, [q, answered]);
   const named: Option[] = pages
     .filter((p) => p.nav !== false && can(p.role) && (!q || p.name.toLowerCase().includes(q.toLowerCase())))
     .map((p) => ({ id: "page-" + p.path, title: p.name, detail: "page", to: href(p.path) }));
@@ -128,12 +137,8 @@ export function Search({ onClose }: { onClose: () => void }) {
           </div>
         ))}
       </div>
-      {searched && answered && !answer.found && (
-        <p role="alert" class="alert bad">
-          Objects cannot be searched right now.
-        </p>
-      )}
-      {searched && all.length === 0 && (!answered || answer.found) && <p class="dim">{answered ? "Nothing found." : "Searching"}</p>}
+      {problem && <ErrorState problem={problem} retry={again} />}
+      {searched && all.length === 0 && !problem && <p class="dim">{answered ? "Nothing found." : "Searching"}</p>}
     </Dialog>
   );
 }

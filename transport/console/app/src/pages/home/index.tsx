@@ -117,7 +117,7 @@ function entry(a: Attention): { text: string; page: string; to: string } {
     case "failing_endpoint":
       return { text: `${name}: ${plural(a.count, "failed delivery", "failed deliveries")}`, page: "webhooks", to: href("webhooks/" + (a.id ?? ""), { status: "failed" }) };
     case "unreachable_server":
-      return { text: `${name} does not answer`, page: "tools", to: href("tools") };
+      return { text: `${name} does not answer`, page: "tools", to: href("tools", { open: a.id }) };
     case "failed_source":
       return { text: `${name}: the sync failed`, page: "knowledge", to: href("knowledge") };
     case "failed_trigger":
