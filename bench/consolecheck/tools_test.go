@@ -220,7 +220,7 @@ func TestToolServers(t *testing.T) {
 	gone(t, region)
 	gone(t, row)
 	must(t, expect.Locator(p.Locator("h1")).ToBeFocused()) // the button that asked is gone
-	if n := v.called("POST /v1/mcp-servers" - v.called("/test"); n != 2 {
+	if n := v.called("POST /v1/mcp-servers") - v.called("/test"); n != 2 {
 		t.Errorf("%d creates: one was refused, one made by a double click", n)
 	}
 }
@@ -393,6 +393,37 @@ func TestToolsAreEmptyOrBroken(t *testing.T) {
 	must(t, p.UnrouteAll())
 	click(t, p.button("Try again").First())
 	gone(t, p.GetByRole("alert"))
+}
+
+// Section 5: choices of a form that cannot be read are not shown as none.
+func TestChoicesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	p := visit(t, shared, look{}).as("admin", "/console/")
+	p.heading("Home")
+	p.answer(`/v1/(mcp-servers|connections|org-nodes|agents|workflows|webhooks/event-types)(\?|$)`, 500, broken)
+	for path, makes := range map[string]string{"webhooks": "New webhook", "tools?tab=connections": "New connection", "tools?tab=access": "New grant", "triggers": "New trigger", "workflows": "New workflow", "policies": "New policy"} {
+		p.goTo("/console/" + path)
+		click(t, p.button(makes).First())
+		dialog := p.dialog(makes)
+		visible(t, dialog)
+		if path == "webhooks" {
+			must(t, dialog.GetByLabel("All events").Uncheck())
+		}
+		contains(t, dialog.GetByRole("alert").First(), "It broke.")
+		p.accessible(makes + " without its choices")
+	}
+	p.goTo("/console/runs")
+	contains(t, p.byRole("group", "Filters").GetByRole("alert").First(), "It broke.")
+	// They are read again by the button.
+	p.goTo("/console/policies")
+	click(t, p.button("New policy").First())
+	dialog := p.dialog("New policy")
+	again := dialog.GetByRole("button", named0("Try again"))
+	visible(t, again)
+	must(t, p.UnrouteAll())
+	click(t, again)
+	visible(t, field(dialog, "Agent"))
+	gone(t, dialog.GetByRole("alert"))
 }
 
 // Sections 2 and 5: what is above one's role is not linked, and its address says which role it needs.

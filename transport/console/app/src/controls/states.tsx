@@ -38,6 +38,10 @@ export function Loading({ rows = 6, what = "Loading" }: { rows?: number; what?: 
   );
 }
 
+/** Unread stands for choices of a form that are not read yet: they are being read, or why they cannot be. */
+export const Unread = ({ of, what }: { of: { error: { value: Problem | null }; reload: () => unknown }; what: string }) =>
+  of.error.value ? <ErrorState problem={of.error.value} retry={() => void of.reload()} /> : <Loading rows={1} what={"Loading " + what} />;
+
 export function Empty({ title, children, action }: { title: string; children?: ComponentChildren; action?: ComponentChildren }) {
   return (
     <div class="empty">

@@ -2,6 +2,7 @@
 
 import { get, type Query } from "../client/api";
 import type { Page } from "../client/types";
+import { countText } from "../lib/format";
 import { useResource, type Resource } from "./resource";
 
 export interface All<T> {
@@ -21,6 +22,9 @@ export async function readAll<T>(path: string, signal: AbortSignal, query: Query
   }
   return { items, cut: cursor !== null };
 }
+
+/** noteOf says below a select that it does not offer all there are. */
+export const noteOf = (all: All<unknown> | undefined): string | undefined => (all?.cut ? `Only the first ${countText(all.items.length)} are offered.` : undefined);
 
 /** useAll reads a list, and again when something of the kind changes. */
 export const useAll = <T>(path: string, kind: string): Resource<All<T>> =>

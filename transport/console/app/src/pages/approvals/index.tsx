@@ -10,7 +10,7 @@ import { Select } from "../../controls/form";
 import { leftText } from "../../controls/left";
 import { More, ShowNew, useWindow } from "../../controls/list";
 import { narrow } from "../../controls/media";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { RiskMark, Status } from "../../controls/text";
 import { announce } from "../../frame/announce";
@@ -158,13 +158,13 @@ export default function Approvals({ id }: PageProps) {
             <Tabs label="Approvals by state" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "waiting" ? null : t })}>
               <div class="filters">
                 <Select label="Risk" value={risk} onChange={(v) => setQuery({ risk: v })} choices={[{ value: "", label: "All" }, ...RISKS.map((r) => ({ value: r, label: r }))]} />
-                <Select
+                {!agents.all.value && agents.error.value ? <Unread of={agents} what="the agents" /> : <Select
                   label="Agent"
                   value={agent}
                   onChange={(v) => setQuery({ agent: v })}
                   choices={[{ value: "", label: "All" }, ...offered.map((a) => ({ value: a.id, label: visible(a.name) })), ...(agent && !offered.some((a) => a.id === agent) ? [{ value: agent, label: visible(nameOf(agent)) || shortId(agent) }] : [])]}
                   hint={agents.note}
-                />
+                />}
                 {tab === "waiting" && (
                   <Select
                     label="Sort"

@@ -8,7 +8,7 @@ import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { Check, FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty, Unread } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, leave, query, setQuery } from "../../frame/router";
@@ -126,10 +126,8 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: Schemas[
         <Failed act={act} hide={Object.keys(fields).length > 0 && known} />
         {offered ? (
           <Select label="Agent" value={agent} onChange={(v) => setF({ ...f, agent: v })} error={fields["agent_id"]} choices={all.map((a) => ({ value: a.id, label: visible(a.name) }))} hint={all.length === 0 ? "There is no agent yet." : agents.note} />
-        ) : agents.error.value ? (
-          <ErrorState problem={agents.error.value} retry={agents.reload} />
         ) : (
-          <Loading rows={1} what="Loading the agents" />
+          <Unread of={agents} what="the agents" />
         )}
         <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"] ?? (act.problem?.code === "NAME_TAKEN" ? act.problem.detail : undefined)} required hint="For people: which page uses it." />
         <TextField label="Allowed origins" rows={3} mono value={f.origins} onInput={(origins) => setF({ ...f, origins })} error={errorOf(fields, "allowed_origins")} hint="One per line: https://host[:port]. * allows every page, none allows nowhere." />

@@ -8,12 +8,12 @@ import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Check, Field, FormActions, Select, TextField } from "../../controls/form";
 import { Listing, type Column } from "../../controls/list";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
 import { RiskMark, Status } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { Heading } from "../../frame/heading";
 import { href, query, setQuery } from "../../frame/router";
-import { readAll, useAll } from "../../live/all";
+import { noteOf, readAll, useAll, type All } from "../../live/all";
 import { useList } from "../../live/list";
 import type { Named } from "../../live/names";
 import { useResource, type Resource } from "../../live/resource";
@@ -119,7 +119,7 @@ export default function Policies() {
   return (
     <>
       <Heading text="Policies" actions={create} />
-      <Simulator answer={answer} agent={agent} tool={tool} agents={agents.data.value?.items ?? []} failed={agents.error.value !== null && !agents.data.value} />
+      <Simulator answer={answer} agent={agent} tool={tool} agents={agents} />
       {!asking && !making && !open && <Failed act={enabling} />}
       <Listing
         name="Policies"
@@ -156,7 +156,7 @@ export default function Policies() {
       {making && (
         <PolicyForm
           first={{ tool_pattern: tool, agent_id: agent || null }}
-          agents={agents.data.value?.items ?? []}
+          agents={agents}
           onClose={() => setMaking(false)}
           onSaved={(p) => {
             setMaking(false);
@@ -169,7 +169,7 @@ export default function Policies() {
         <Opened
           key={open}
           id={open}
-          agents={agents.data.value?.items ?? []}
+          agents={agents}
           onSaved={(p) => {
             setQuery({ open: null });
             list.fact(p.id, () => p);
@@ -183,7 +183,8 @@ export default function Policies() {
 /** How long typing rests before the question is asked. */
 const REST = 350;
 
-function Simulator({ answer, agent, tool, agents, failed }: { answer: Resource<Explained | null>; agent: string; tool: string; agents: readonly Named[]; failed: boolean }) {
+function Simulator({ answer, agent, tool, agents: read }: { answer: Resource<Explained | null>; agent: string; tool: string; agents: Resource<All<Named>> }) {
+  const agents = read.data.value?.items ?? [];
   const [text, setText] = useState(tool);
   const sent = useRef(tool);
   const tools = useResource<string[]>("tools", async (s) => (await readAll<{ tool: string }>("/v1/tools", s, {}, 3)).items.map((t) => t.tool), (h) => h.event === "resource.changed" && (h.data["kind"] === "mcp_server" || h.data["kind"] === "browser_skill"));
@@ -214,7 +215,11 @@ function Simulator({ answer, agent, tool, agents, failed }: { answer: Resource<E
           put(text);
         }}
       >
-        <Select label="Agent" value={agent} onChange={(v) => setQuery({ agent: v })} choices={[{ value: "", label: failed ? "Agents cannot be read" : "Choose an agent" }, ...agents.map((a) => ({ value: a.id, label: visible(a.name) })), ...(known ? [] : [{ value: agent, label: "agent " + shortId(agent) }])]} />
+        {read.data.value || !read.error.value ? (
+          <Select label="Agent" value={agent} onChange={(v) => setQuery({ agent: v })} choices={[{ value: "", label: "Choose an agent" }, ...agents.map((a) => ({ value: a.id, label: visible(a.name) })), ...(known ? [] : [{ value: agent, label: "agent " + shortId(agent) }])]} hint={noteOf(read.data.value)} />
+        ) : (
+          <Unread of={read} what="the agents" />
+        )}
         <Field label="Tool">
           {(p) => (
             <>
@@ -254,7 +259,7 @@ function Matches({ of, policy }: { of: Resource<Explained | null>; policy: strin
   return !step?.matched ? <span class="dim">–</span> : step.decided ? <strong>stops it</strong> : <span class="dim">matches</span>;
 }
 
-function Opened({ id, agents, onSaved }: { id: string; agents: readonly Named[]; onSaved: (p: Policy) => void }) {
+function Opened({ id, agents, onSaved }: { id: string; agents: Resource<All<Named>>; onSaved: (p: Policy) => void }) {
   const r = useResource<Policy>(id, (s) => get<Policy>("/v1/approval-policies/" + id, undefined, s));
   const close = (): void => setQuery({ open: null });
   const p = r.data.value;
@@ -274,8 +279,9 @@ function Opened({ id, agents, onSaved }: { id: string; agents: readonly Named[];
 
 const FIELDS = ["name", "tool_pattern", "source", "agent_id", "risk", "required_approvals", "approver_role", "sla_minutes", "escalate_to_role", "enabled"];
 
-function PolicyForm(p: { old?: Policy; first: Partial<Policy>; agents: readonly Named[]; onClose: () => void; onSaved: (p: Policy) => void }) {
-  const { agents, onClose, onSaved } = p;
+function PolicyForm(p: { old?: Policy; first: Partial<Policy>; agents: Resource<All<Named>>; onClose: () => void; onSaved: (p: Policy) => void }) {
+  const { onClose, onSaved } = p;
+  const agents = p.agents.data.value?.items;
   // What was changed is told by the policy as it was when the form opened: what others change meanwhile stays.
   const [old] = useState(p.old);
   const [first] = useState(p.first);
@@ -336,7 +342,11 @@ function PolicyForm(p: { old?: Policy; first: Partial<Policy>; agents: readonly 
         <TextField label="Name" value={f.name} onInput={set("name")} error={fields["name"]} required hint="Approvals show it to those who decide." />
         <TextField label="Tool pattern" value={f.tool_pattern} onInput={set("tool_pattern")} error={fields["tool_pattern"]} required mono placeholder="orders.refund" hint="A tool's name, or one * at the end: alone, or after a dot or colon." />
         <div class="pairs">
-          <Select label="Agent" value={f.agent_id} onChange={set("agent_id")} choices={[{ value: "", label: "All agents" }, ...agents.map((a) => ({ value: a.id, label: visible(a.name) })), ...(f.agent_id && !agents.some((a) => a.id === f.agent_id) ? [{ value: f.agent_id, label: "agent " + shortId(f.agent_id) }] : [])]} error={fields["agent_id"]} />
+          {agents ? (
+            <Select label="Agent" value={f.agent_id} onChange={set("agent_id")} choices={[{ value: "", label: "All agents" }, ...agents.map((a) => ({ value: a.id, label: visible(a.name) })), ...(f.agent_id && !agents.some((a) => a.id === f.agent_id) ? [{ value: f.agent_id, label: "agent " + shortId(f.agent_id) }] : [])]} error={fields["agent_id"]} hint={noteOf(p.agents.data.value)} />
+          ) : (
+            <Unread of={p.agents} what="the agents" />
+          )}
           <Select label="Source" value={f.source} onChange={set("source")} choices={[{ value: "", label: "Any" }, ...[...SOURCES, ...(f.source === "browser_skill" ? (["browser_skill"] as const) : [])].map((s) => ({ value: s, label: s }))]} error={fields["source"]} />
           <Select label="Risk" value={f.risk} onChange={set("risk")} choices={RISKS.map((r) => ({ value: r, label: r }))} error={fields["risk"]} />
           <Select label="Required approvals" value={f.required_approvals} onChange={set("required_approvals")} choices={["1", "2", "3", "4", "5"].map((n) => ({ value: n, label: n }))} error={fields["required_approvals"]} />

@@ -8,7 +8,7 @@ import { Select } from "../../controls/form";
 import { Listing, type Column } from "../../controls/list";
 import { narrow } from "../../controls/media";
 import { Moment } from "../../controls/moment";
-import { Empty } from "../../controls/states";
+import { Empty, Unread } from "../../controls/states";
 import { Cost, Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, navigate, place } from "../../frame/router";
@@ -152,8 +152,9 @@ function FilterBar({ f, set, clear }: { f: Filters; set: (c: Partial<Filters>) =
           </label>
         ))}
       </fieldset>
-      <Select label="Agent" value={f.agent} choices={options(agents.all.value, f.agent)} onChange={(agent) => set({ agent })} hint={agents.note} />
+      {agents.all.value || !agents.error.value ? <Select label="Agent" value={f.agent} choices={options(agents.all.value, f.agent)} onChange={(agent) => set({ agent })} hint={agents.note} /> : <Unread of={agents} what="the agents" />}
       {((workflows.all.value?.length ?? 0) > 0 || f.workflow) && <Select label="Workflow" value={f.workflow} choices={options(workflows.all.value, f.workflow)} onChange={(workflow) => set({ workflow })} hint={workflows.note} />}
+      {!workflows.all.value && workflows.error.value && <Unread of={workflows} what="the workflows" />}
       <Select label="Origin" value={f.origin} choices={[{ value: "", label: "All" }, ...ORIGINS.map((o) => ({ value: o, label: statusText(o) }))]} onChange={(origin) => set({ origin: origin as Filters["origin"] })} />
       <Select label="Code" value={f.code} choices={codes} onChange={(code) => set({ code })} />
       <Moment label="From" value={f.from} onChange={(from) => set({ from })} />

@@ -5,9 +5,9 @@ import type { User } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
 import { announce } from "../../frame/announce";
-import { readAll, useAll, type All } from "../../live/all";
+import { noteOf, readAll, useAll, type All } from "../../live/all";
 import { useResource, type Resource } from "../../live/resource";
 import { plural, shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
@@ -235,7 +235,6 @@ function Managers({ id, nodes, onClose }: { id: string; nodes: Resource<All<OrgN
     <Dialog title={`Managers of ${visible(node.name)}`} onClose={onClose}>
       <p class="dim">They decide approvals that ask for a manager, for agents on this node and below it.</p>
       <Failed act={act} />
-      {users.error.value && !users.data.value && <ErrorState problem={users.error.value} retry={() => void users.reload()} />}
       {node.manager_ids.length === 0 ? (
         <p>There are none.</p>
       ) : (
@@ -254,7 +253,7 @@ function Managers({ id, nodes, onClose }: { id: string; nodes: Resource<All<OrgN
           })}
         </ul>
       )}
-      <Select label="User" value={chosen} onChange={setChosen} choices={[{ value: "", label: others.length === 0 ? "Nobody else" : "Choose a user" }, ...others.map((u) => ({ value: u.id, label: `${visible(u.email)} (${u.role})` }))]} />
+      {!users.data.value ? <Unread of={users} what="the users" /> : <Select label="User" value={chosen} onChange={setChosen} choices={[{ value: "", label: others.length === 0 ? "Nobody else" : "Choose a user" }, ...others.map((u) => ({ value: u.id, label: `${visible(u.email)} (${u.role})` }))]} hint={noteOf(users.data.value)} />}
       <div class="actions">
         <button type="button" disabled={!chosen || act.busy} onClick={() => change(chosen, true)}>
           Add manager

@@ -5,7 +5,7 @@ import { can } from "../../client/session";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select } from "../../controls/form";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty, Unread } from "../../controls/states";
 import { ShortId, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { href } from "../../frame/router";
@@ -137,10 +137,8 @@ function New({ skill: k, onClose, onMade }: { skill: Skill; onClose: () => void;
         <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => k === "agent_id" || k === "ops")} />
         {known ? (
           <Select label="Agent" value={chosen} onChange={setAgent} choices={all.map((a) => ({ value: a.id, label: visible(a.name) }))} error={fields["agent_id"]} hint={all.length === 0 ? "There is no agent yet." : agents.note} />
-        ) : agents.error.value ? (
-          <ErrorState problem={agents.error.value} retry={agents.reload} />
         ) : (
-          <Loading rows={1} what="Loading the agents" />
+          <Unread of={agents} what="the agents" />
         )}
         <Select label="May" value={op} onChange={(v) => setOp(v as keyof typeof OPS)} choices={Object.entries(OPS).map(([value, label]) => ({ value, label }))} error={fields["ops"]} />
         <p class="dim">The agent's newest manifest gets the tools too. It is published as a new version at once.</p>

@@ -10,7 +10,7 @@ import { More, ShowNew, useWindow } from "../../controls/list";
 import { narrow } from "../../controls/media";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { href, query, setQuery } from "../../frame/router";
-import { useAll } from "../../live/all";
+import { noteOf, useAll } from "../../live/all";
 import { useList } from "../../live/list";
 import type { Named } from "../../live/names";
 import { cellName, MARKS, type Verdict } from "../../lib/access";
@@ -53,9 +53,9 @@ export function Access({ create, making, onMade }: InTab) {
   const whyAgent = why && all.find((a) => a.id === why[1]!.toLowerCase());
   return (
     <>
-      {agents.data.value ? <Matrix agents={all} servers={servers.data.value?.items} /> : agents.error.value ? <ErrorState problem={agents.error.value} retry={() => void agents.reload()} /> : <Loading />}
+      {agents.data.value ? <Matrix agents={all} note={noteOf(agents.data.value)} servers={servers.data.value?.items} /> : agents.error.value ? <ErrorState problem={agents.error.value} retry={() => void agents.reload()} /> : <Loading />}
       <h2 class="below">Grants</h2>
-      <Grants agents={all} servers={servers.data.value?.items} made={made} create={create} />
+      <Grants agents={all} servers={servers.data.value?.items} read={{ agents, servers }} made={made} create={create} />
       {why && (
         <Why
           key={why[0]}
@@ -73,6 +73,7 @@ export function Access({ create, making, onMade }: InTab) {
           first={first}
           agents={all}
           servers={servers.data.value?.items}
+          read={{ agents, servers }}
           onClose={close}
           onSaved={(g) => {
             close();
@@ -134,7 +135,7 @@ function Why({ agent, name, tool, onGrant }: { agent: string; name: string | und
 const agentParam = idParam;
 const toolParam = textParam(200);
 
-function Matrix({ agents, servers }: { agents: readonly Named[]; servers: readonly Server[] | undefined }) {
+function Matrix({ agents, note, servers }: { agents: readonly Named[]; note: string | undefined; servers: readonly Server[] | undefined }) {
   const agent = agentParam.read(query.value.getAll("agent"));
   const words = toolParam.read(query.value.getAll("tool"));
   const last = Math.max(0, Math.ceil(agents.length / COLUMNS) - 1);
@@ -145,7 +146,7 @@ function Matrix({ agents, servers }: { agents: readonly Named[]; servers: readon
   return (
     <>
       <div class="filters">
-        <Select label="Agent" value={agent} onChange={(v) => setQuery({ agent: v, page: null })} choices={[{ value: "", label: "All" }, ...agents.map((a) => ({ value: a.id, label: visible(a.name) }))]} />
+        <Select label="Agent" value={agent} onChange={(v) => setQuery({ agent: v, page: null })} choices={[{ value: "", label: "All" }, ...agents.map((a) => ({ value: a.id, label: visible(a.name) }))]} hint={note} />
         <TextField label="Tool" value={words} onInput={(v) => setQuery({ tool: v })} placeholder="orders.refund" />
         {!agent && agents.length > COLUMNS && (
           <div class="pager" role="group" aria-label="Agents shown">

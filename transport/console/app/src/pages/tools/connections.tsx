@@ -8,12 +8,12 @@ import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
 import { Tree } from "../../controls/tree";
 import { announce } from "../../frame/announce";
 import { href, query, setQuery } from "../../frame/router";
-import { useAll } from "../../live/all";
+import { noteOf, useAll, type All } from "../../live/all";
 import { useList } from "../../live/list";
 import { useResource, type Resource } from "../../live/resource";
 import { changesOf, credentialOf, objectOf, objectText } from "../../lib/access";
@@ -59,8 +59,8 @@ export function Connections({ create, making, onMade }: InTab) {
         <OneConnection
           key={open}
           id={open}
-          servers={servers.data.value?.items}
-          nodes={nodes.data.value?.items}
+          servers={servers}
+          nodes={nodes}
           tested={tests.all[open]}
           test={test}
           hide={() => tests.clear(open)}
@@ -111,8 +111,8 @@ export function Connections({ create, making, onMade }: InTab) {
       />
       {making && (
         <ConnectionForm
-          servers={servers.data.value?.items}
-          nodes={nodes.data.value?.items}
+          servers={servers}
+          nodes={nodes}
           onClose={onMade}
           onSaved={(c) => {
             onMade();
@@ -129,8 +129,8 @@ const CredentialMark = ({ of: c }: { of: Connection }) => (!c.has_credential ? <
 
 interface OneProps {
   id: string;
-  servers: Server[] | undefined;
-  nodes: OrgNode[] | undefined;
+  servers: Resource<All<Server>>;
+  nodes: Resource<All<OrgNode>>;
   tested: Tested | undefined;
   test: (c: Connection) => void;
   hide: () => void;
@@ -163,7 +163,7 @@ type Asking = "" | "edit" | "delete";
 
 function Loaded({ c, r, act, asking, setAsking, servers, nodes, tested, test, hide, onChanged, onGone }: OneProps & { c: Connection; r: Resource<Connection>; act: Act; asking: Asking; setAsking: (to: Asking) => void }) {
   const name = visible(c.name);
-  const server = servers?.find((s) => s.id === c.mcp_server_id);
+  const server = servers.data.value?.items.find((s) => s.id === c.mcp_server_id);
   const remove = (): void => {
     void act.run(async (i) => {
       await i.send("DELETE", "/v1/connections/" + c.id);
@@ -212,7 +212,7 @@ function Loaded({ c, r, act, asking, setAsking, servers, nodes, tested, test, hi
           <tr>
             <th scope="row">For agents</th>
             <td>
-              <bdi>{scopeText(c, nodes)}</bdi>
+              <bdi>{scopeText(c, nodes.data.value?.items)}</bdi>
             </td>
           </tr>
           <tr>
@@ -265,8 +265,10 @@ function Loaded({ c, r, act, asking, setAsking, servers, nodes, tested, test, hi
   );
 }
 
-function ConnectionForm(p: { old?: Connection; servers: Server[] | undefined; nodes: OrgNode[] | undefined; onClose: () => void; onSaved: (c: Connection) => void }) {
-  const { servers, nodes, onClose, onSaved } = p;
+function ConnectionForm(p: { old?: Connection; servers: Resource<All<Server>>; nodes: Resource<All<OrgNode>>; onClose: () => void; onSaved: (c: Connection) => void }) {
+  const { onClose, onSaved } = p;
+  const servers = p.servers.data.value?.items;
+  const nodes = p.nodes.data.value?.items;
   // What was changed is told by the connection as it was when the form opened: what others change meanwhile stays.
   const [old] = useState(p.old);
   const [first] = useState({ mcp_server_id: old?.mcp_server_id ?? "", name: old?.name ?? "", node_id: old?.node_id ?? "" });
@@ -309,21 +311,26 @@ function ConnectionForm(p: { old?: Connection; servers: Server[] | undefined; no
         }}
       >
         <Failed act={act} hide={Object.keys(fields).length > 0 && Object.keys(fields).every((k) => shown.includes(k))} />
-        {!old && (
+        {!servers && <Unread of={p.servers} what="the servers" />}
+        {!old && servers && (
           <Select
             label="MCP server"
             value={target}
             onChange={(mcp_server_id) => setF({ ...f, mcp_server_id })}
-            choices={(servers ?? []).map((s) => ({ value: s.id, label: visible(s.name) }))}
+            choices={servers.map((s) => ({ value: s.id, label: visible(s.name) }))}
             error={fields["mcp_server_id"]}
-            hint={servers?.length === 0 ? "There is no server yet: make one first." : server?.auth_kind === "none" ? "This server takes no credential: its auth kind is none." : undefined}
+            hint={servers.length === 0 ? "There is no server yet: make one first." : server?.auth_kind === "none" ? "This server takes no credential: its auth kind is none." : noteOf(p.servers.data.value)}
           />
         )}
         <TextField label="Name" value={f.name} onInput={(name) => setF({ ...f, name })} error={fields["name"]} required />
         <TextField label={credential.label} type="password" autocomplete="new-password" value={secret} onInput={setSecret} error={refused} required={!old} hint={old ? (old.has_credential ? "Empty keeps the stored one. It is never shown." : "It has none now.") : "Stored encrypted, never shown again."} />
-        <Select label="Org node" value={f.node_id} onChange={(node_id) => setF({ ...f, node_id })} choices={nodesOf(nodes, "All agents (tenant-wide)", f.node_id)} error={fields["node_id"]} hint="Agents on this node and below it use it." />
+        {nodes ? (
+          <Select label="Org node" value={f.node_id} onChange={(node_id) => setF({ ...f, node_id })} choices={nodesOf(nodes, "All agents (tenant-wide)", f.node_id)} error={fields["node_id"]} hint={noteOf(p.nodes.data.value) ?? "Agents on this node and below it use it."} />
+        ) : (
+          <Unread of={p.nodes} what="the org nodes" />
+        )}
         <TextField label="Credential meta" rows={2} mono value={meta} onInput={setMeta} error={"error" in object ? object.error : fields["credential_meta"]} placeholder='{"account": "warehouse@example.com"}' hint="Optional: a JSON object, a label that is not secret." />
-        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || "error" in object || (!old && !target)} />
+        <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || "error" in object || (!old && !target) || (secret !== "" && !servers)} />
       </form>
       {sure && (
         <Confirm title={`Rotate the credential of ${visible(old?.name ?? "")}?`} action="Rotate" onClose={() => setSure(false)} onConfirm={send}>

@@ -9,14 +9,14 @@ import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
-import { Empty, ErrorState, Loading } from "../../controls/states";
+import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { href, query, setQuery } from "../../frame/router";
-import { useAll } from "../../live/all";
+import { noteOf, useAll, type All } from "../../live/all";
 import { useList } from "../../live/list";
 import type { Named } from "../../live/names";
-import { useResource } from "../../live/resource";
+import { useResource, type Resource } from "../../live/resource";
 import { changesOf, SOURCES } from "../../lib/access";
 import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
@@ -28,11 +28,13 @@ import type { Connection, Grant, Server } from "./types";
 interface Around {
   agents: readonly Named[];
   servers: readonly Server[] | undefined;
+  /** What these were read with. */
+  read: { agents: Resource<All<Named>>; servers: Resource<All<Server>> };
 }
 
 const mine = (h: { event: string; data: Record<string, unknown> }): boolean => h.event === "resource.changed" && h.data["kind"] === "tool_grant";
 
-export function Grants({ agents, servers, made, create }: Around & { made: Grant | null; create: ComponentChildren }) {
+export function Grants({ agents, servers, read, made, create }: Around & { made: Grant | null; create: ComponentChildren }) {
   const open = idParam.read(query.value.getAll("open"));
   const nodes = useAll<OrgNode>("/v1/org-nodes", "org_node");
   const act = useAction();
@@ -101,12 +103,12 @@ export function Grants({ agents, servers, made, create }: Around & { made: Grant
           <Failed act={act} />
         </Confirm>
       )}
-      {open && <Opened key={open} id={open} agents={agents} servers={servers} onSaved={(g) => list.fact(g.id, () => g)} />}
+      {open && <Opened key={open} id={open} agents={agents} servers={servers} read={read} onSaved={(g) => list.fact(g.id, () => g)} />}
     </>
   );
 }
 
-function Opened({ id, agents, servers, onSaved }: Around & { id: string; onSaved: (g: Grant) => void }) {
+function Opened({ id, agents, servers, read, onSaved }: Around & { id: string; onSaved: (g: Grant) => void }) {
   const r = useResource<Grant>(id, (s) => get<Grant>("/v1/tool-grants/" + id, undefined, s));
   const close = (): void => setQuery({ open: null });
   const g = r.data.value;
@@ -118,6 +120,7 @@ function Opened({ id, agents, servers, onSaved }: Around & { id: string; onSaved
         first={g}
         agents={agents}
         servers={servers}
+        read={read}
         onClose={close}
         onSaved={(next) => {
           close();
@@ -197,7 +200,8 @@ export function GrantForm(p: Around & { old?: Grant; first: Partial<Grant>; onCl
         {!old && (
           <Select label="Source" value={f.source} onChange={(source) => setF({ ...f, source: source as Grant["source"], connection_id: "" })} choices={SOURCES.map((s) => ({ value: s, label: s === "mcp" ? "mcp (a tool server)" : s === "builtin" ? "builtin" : s + " (reserved)" }))} error={fields["source"]} />
         )}
-        {!old && f.source === "mcp" && <Select label="MCP server" value={target} onChange={(mcp_server_id) => setF({ ...f, mcp_server_id, connection_id: "" })} choices={[...(target ? [] : [{ value: "", label: servers ? "Choose a server" : "Loading" }]), ...(servers ?? []).map((s) => ({ value: s.id, label: visible(s.name) }))]} error={fields["mcp_server_id"]} hint={servers?.length === 0 ? "There is no server yet." : undefined} />}
+        {!old && f.source === "mcp" && !servers && <Unread of={p.read.servers} what="the servers" />}
+        {!old && f.source === "mcp" && servers && <Select label="MCP server" value={target} onChange={(mcp_server_id) => setF({ ...f, mcp_server_id, connection_id: "" })} choices={[...(target ? [] : [{ value: "", label: "Choose a server" }]), ...servers.map((s) => ({ value: s.id, label: visible(s.name) }))]} error={fields["mcp_server_id"]} hint={servers.length === 0 ? "There is no server yet." : noteOf(p.read.servers.data.value)} />}
         <TextField label="Tool pattern" value={f.tool_pattern} onInput={(tool_pattern) => setF({ ...f, tool_pattern })} error={fields["tool_pattern"]} required mono placeholder={sample} hint="A tool's name, or one * at the end: alone, or after a dot or colon." />
         <Select
           label="Effect"
@@ -220,16 +224,19 @@ export function GrantForm(p: Around & { old?: Grant; first: Partial<Grant>; onCl
             { value: "node", label: "The agents of an org node" },
           ]}
         />
-        {f.scope === "agent" && <Select label="Agent" value={f.agent_id} onChange={(agent_id) => setF({ ...f, agent_id })} choices={[...agents.map((a) => ({ value: a.id, label: visible(a.name) })), ...(f.agent_id && !agents.some((a) => a.id === f.agent_id) ? [{ value: f.agent_id, label: "agent " + shortId(f.agent_id) }] : [])]} error={fields["agent_id"]} />}
-        {f.scope === "node" && <Select label="Org node" value={f.node_id} onChange={(node_id) => setF({ ...f, node_id })} choices={nodesOf(nodes.data.value?.items, "Choose a node", f.node_id)} error={fields["node_id"]} hint="And those below it." />}
-        {f.source === "mcp" && f.effect === "allow" && (
+        {f.scope === "agent" && !p.read.agents.data.value && <Unread of={p.read.agents} what="the agents" />}
+        {f.scope === "agent" && p.read.agents.data.value && <Select label="Agent" value={f.agent_id} onChange={(agent_id) => setF({ ...f, agent_id })} choices={[...agents.map((a) => ({ value: a.id, label: visible(a.name) })), ...(f.agent_id && !agents.some((a) => a.id === f.agent_id) ? [{ value: f.agent_id, label: "agent " + shortId(f.agent_id) }] : [])]} error={fields["agent_id"]} hint={noteOf(p.read.agents.data.value)} />}
+        {f.scope === "node" && !nodes.data.value && <Unread of={nodes} what="the org nodes" />}
+        {f.scope === "node" && nodes.data.value && <Select label="Org node" value={f.node_id} onChange={(node_id) => setF({ ...f, node_id })} choices={nodesOf(nodes.data.value.items, "Choose a node", f.node_id)} error={fields["node_id"]} hint={noteOf(nodes.data.value) ?? "And those below it."} />}
+        {f.source === "mcp" && f.effect === "allow" && !connections.data.value && <Unread of={connections} what="the connections" />}
+        {f.source === "mcp" && f.effect === "allow" && connections.data.value && (
           <Select
             label="Connection"
             value={f.connection_id}
             onChange={(connection_id) => setF({ ...f, connection_id })}
             choices={[{ value: "", label: "The nearest of the agent" }, ...pins.map((c) => ({ value: c.id, label: visible(c.name) })), ...(f.connection_id && !pins.some((c) => c.id === f.connection_id) ? [{ value: f.connection_id, label: "connection " + shortId(f.connection_id) }] : [])]}
             error={fields["connection_id"]}
-            hint="A pinned one is always used."
+            hint={noteOf(connections.data.value) ?? "A pinned one is always used."}
           />
         )}
         <FormActions onClose={onClose} action={old ? "Save" : "Create"} disabled={act.busy || (f.scope === "node" && !f.node_id) || (f.scope === "agent" && !f.agent_id) || (!old && f.source === "mcp" && !target)} />

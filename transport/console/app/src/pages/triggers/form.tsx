@@ -6,6 +6,7 @@ import { Failed, useAction } from "../../controls/action";
 import { now } from "../../controls/clock";
 import { Dialog } from "../../controls/dialog";
 import { Check, Field, FormActions, Select, TextField } from "../../controls/form";
+import { Unread } from "../../controls/states";
 import { ownZone, zones } from "../../lib/cron";
 import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
@@ -26,10 +27,10 @@ const OFTEN = [
 
 const SHOWN = ["name", "schedule.cron", "schedule.timezone", "input", "target.agent_id", "target.workflow_id"];
 
-const options = (all: readonly Named[] | undefined, chosen: string) => {
-  const out = (all ?? []).map((n) => ({ value: n.id, label: visible(n.name) + (n.published_version === null ? " (not published)" : "") }));
+const options = (all: readonly Named[], chosen: string) => {
+  const out = all.map((n) => ({ value: n.id, label: visible(n.name) + (n.published_version === null ? " (not published)" : "") }));
   if (chosen && !out.some((o) => o.value === chosen)) out.push({ value: chosen, label: shortId(chosen) });
-  return [{ value: "", label: all ? "Choose one" : "Loading" }, ...out];
+  return [{ value: "", label: "Choose one" }, ...out];
 };
 
 interface Props {
@@ -136,9 +137,15 @@ export function TriggerForm({ of, onClose, onDone }: Props) {
             ]}
           />
           {f.what === "agent" ? (
-            <Select label="Agent" value={f.agent} onChange={(agent) => set({ agent })} choices={options(agents.all.value, f.agent)} error={fields["target.agent_id"]} />
+            agents.all.value ? (
+              <Select label="Agent" value={f.agent} onChange={(agent) => set({ agent })} choices={options(agents.all.value, f.agent)} error={fields["target.agent_id"]} hint={agents.note} />
+            ) : (
+              <Unread of={agents} what="the agents" />
+            )
+          ) : workflows.all.value ? (
+            <Select label="Workflow" value={f.workflow} onChange={(workflow) => set({ workflow })} choices={options(workflows.all.value, f.workflow)} error={fields["target.workflow_id"]} hint={workflows.note} />
           ) : (
-            <Select label="Workflow" value={f.workflow} onChange={(workflow) => set({ workflow })} choices={options(workflows.all.value, f.workflow)} error={fields["target.workflow_id"]} />
+            <Unread of={workflows} what="the workflows" />
           )}
         </div>
         {f.kind === "schedule" && (

@@ -8,7 +8,7 @@ import { Failed, useAction } from "../../controls/action";
 import { Dialog, ShownOnce } from "../../controls/dialog";
 import { Check, FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
-import { Empty } from "../../controls/states";
+import { Empty, Unread } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href } from "../../frame/router";
@@ -99,6 +99,7 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: WebhookV
         <fieldset class="group">
           <legend>Events</legend>
           <Check label="All events" checked={all} onChange={setAll} />
+          {!all && !types.data.value && <Unread of={types} what="the events" />}
           {!all &&
             (types.data.value?.items ?? [])
               .filter((t) => t.type !== "*")

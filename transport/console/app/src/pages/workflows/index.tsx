@@ -9,7 +9,7 @@ import { Failed, useAction, useHere } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
-import { Empty } from "../../controls/states";
+import { Empty, Unread } from "../../controls/states";
 import { Time } from "../../controls/text";
 import { Heading } from "../../frame/heading";
 import { href, leave } from "../../frame/router";
@@ -104,12 +104,14 @@ function New({ onClose }: { onClose: () => void }) {
           required
         />
         <Select label="Start with" value={start} onChange={setStart} choices={STARTS} hint="A draft that you change: nothing runs before you publish it." />
-        {start && (
+        {start && !agents.all.value && <Unread of={agents} what="the agents" />}
+        {start && agents.all.value && (
           <Select
             label="Agent"
             value={chosen}
             onChange={setAgent}
-            choices={known.length ? known.map((a) => ({ value: a.id, label: visible(a.name) + (a.published_version === null ? " (not published)" : "") })) : [{ value: "", label: agents.all.value ? "No agents yet" : "Loading" }]}
+            choices={known.length ? known.map((a) => ({ value: a.id, label: visible(a.name) + (a.published_version === null ? " (not published)" : "") })) : [{ value: "", label: "No agents yet" }]}
+            hint={agents.note}
           />
         )}
         <FormActions onClose={onClose} action="Create" disabled={act.busy || (start !== "" && !agents.all.value)} />
