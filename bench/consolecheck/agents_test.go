@@ -80,7 +80,7 @@ func TestAgents(t *testing.T) {
 	click(t, p.byRole("tab", "JSON"))
 	text := p.box("JSON")
 	was := written(t, text)
-	must(t, text.Fill(was+"}"))
+	rewrite(t, text, was+"}")
 	must(t, expect.Locator(text).ToHaveAttribute("aria-invalid", "true"))
 	must(t, expect.Locator(p.button("Save draft")).ToBeDisabled())
 	var manifest map[string]any
@@ -88,10 +88,10 @@ func TestAgents(t *testing.T) {
 	manifest["max_turns"] = -1
 	bad, err := json.Marshal(manifest)
 	must(t, err)
-	must(t, text.Fill(string(bad)))
+	rewrite(t, text, string(bad))
 	click(t, p.button("Save draft"))
 	must(t, expect.Locator(text).ToHaveAttribute("aria-invalid", "true"))
-	must(t, text.Fill(was))
+	rewrite(t, text, was)
 	must(t, expect.Locator(p.button("Save draft")).ToBeDisabled())
 
 	click(t, p.button("Publish"))

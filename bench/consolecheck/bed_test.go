@@ -31,8 +31,8 @@ var (
 	pictures = flag.String("pictures", "", "write the pictures of the documentation to this folder")
 )
 
-// patience is how long anything may take that a test waits for.
-const patience = 30 * time.Second
+// patience is how long anything may take that a test waits for: budgets are measured, not waited for.
+const patience = time.Minute
 
 const chromium = "/usr/lib/chromium/chromium-headless-shell" // itself: the file in /usr/bin is a wrapper whose end is not noticed
 
@@ -587,6 +587,23 @@ func written(t *testing.T, editor playwright.Locator) string {
 	text, err := editor.Evaluate(`e => e.cmTile.view.state.doc.toString()`, nil)
 	must(t, err)
 	return text.(string)
+}
+
+// rewrite replaces the text of an editor as a person does who selects all of it and pastes. Fill has the browser edit the lines
+// itself, and Chromium then sometimes sets an inline style, which the policy forbids.
+func rewrite(t *testing.T, editor playwright.Locator, text string) {
+	t.Helper()
+	must(t, expect.Locator(editor).ToBeEditable())
+	must(t, editor.Press("Control+a"))
+	_, err := editor.Evaluate(`(e, text) => {
+		const clipboardData = new DataTransfer();
+		clipboardData.setData("text/plain", text);
+		e.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+	}`, text)
+	must(t, err)
+	if now := written(t, editor); now != text {
+		t.Fatalf("the editor holds %.200q", now)
+	}
 }
 
 func (p *tab) heading(name string) {

@@ -25,7 +25,7 @@ func TestTheEditorHelps(t *testing.T) {
 	if n := v.loaded("codemirror-"); n != 1 {
 		t.Errorf("the editor was loaded %d times", n)
 	}
-	must(t, box.Fill(`{"nodes": [{"id": "a", "type": "agent", }, {"id": "b", "type": "condition"}], "edges": [{"from": "b", }]}`))
+	rewrite(t, box, `{"nodes": [{"id": "a", "type": "agent", }, {"id": "b", "type": "condition"}], "edges": [{"from": "b", }]}`)
 	list := p.byRole("listbox", "Completions")
 	offers := func(want ...string) {
 		t.Helper()
@@ -158,7 +158,7 @@ func TestTheEditorOfALargeDefinition(t *testing.T) {
 		t.Errorf("%d lines are drawn", n)
 	}
 	// All of it is replaced, also what is not drawn.
-	must(t, box.Fill(`{"nodes": [], "edges": []}`))
+	rewrite(t, box, `{"nodes": [], "edges": []}`)
 	if text := written(t, box); text != `{"nodes": [], "edges": []}` {
 		t.Errorf("after a change of all: %.200q", text)
 	}
