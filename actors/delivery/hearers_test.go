@@ -258,7 +258,7 @@ func TestReadsThatFailOrHang(t *testing.T) {
 		h.Committed(newTenant(), webhook.RunFailed)
 		h.Hears(newTenant())
 	}
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 30*time.Second { // usually 50 ms
 		t.Errorf("20,000 calls took %v", took)
 	}
 	testkit.Eventually(t, "the loaders hang", func() bool { return r.under.Load() == loaders })
