@@ -473,7 +473,7 @@ func TestAnAskerLeavesDuringACheck(t *testing.T) {
 		}
 	})
 	g := w.open(nil)
-	ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, leave := context.WithTimeout(t.Context(), time.Second)
 	defer leave()
 	if got, err := n.Ask(ctx, g.address(), vote("a", edit)); err == nil {
 		t.Fatal(got)

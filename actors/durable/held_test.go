@@ -236,9 +236,7 @@ func TestANodeThatFinishes(t *testing.T) {
 	if err := p.from.Finish(early); err == nil {
 		t.Fatal("it did not wait for the charge")
 	}
-	if p.from.Active(idle) {
-		t.Error("who has nothing under way stays")
-	}
+	testkit.Eventually(t, "who has nothing under way leaves", func() bool { return !p.from.Active(idle) })
 	ask(t, p.from, p.addr, add{ID: "x", N: 2})
 	ask(t, p.from, idle, add{ID: "y", N: 1})
 	close(p.release)

@@ -1059,9 +1059,9 @@ func html(text string) func(http.ResponseWriter, *http.Request) {
 func TestAVendorThatHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.silence = 100 * time.Millisecond
+	w.silence = 500 * time.Millisecond
 	f := connectortest.NewS3(t)
-	n := w.start(syncs.Config{Patience: 5*time.Second + 400*time.Millisecond}) // a file needs 5 s at least
+	n := w.start(syncs.Config{Patience: 5*time.Second + 2*time.Second}) // a file needs 5 s at least
 	src := w.bucket(f)
 	f.Put("gone", "canary")
 	w.syncs(n, src)

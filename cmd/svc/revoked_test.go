@@ -43,7 +43,7 @@ type revokingNode struct {
 	opened chan struct{} // a stream is open
 }
 
-const revokingLease = 900 * time.Millisecond
+const revokingLease = 2 * time.Second
 
 type silentReader struct{ opened chan struct{} }
 

@@ -298,12 +298,18 @@ func TestItStartsAndStopsWithoutRedis(t *testing.T) {
 
 func TestStopDoesNotWaitForARead(t *testing.T) {
 	s := cachetest.New(t)
-	a := join(t, s.URL)
-	a.until(t, a, "x")
-	began := time.Now()
-	a.feed.Stop()
-	if took := time.Since(began); took > 900*time.Millisecond {
-		t.Errorf("Stop took %v", took)
+	for try := 1; ; try++ { // a busy machine may delay one, and a wait delays all
+		a := join(t, s.URL)
+		a.until(t, a, "x")
+		began := time.Now()
+		a.feed.Stop()
+		took := time.Since(began)
+		if took <= 900*time.Millisecond {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("Stop took %v", took)
+		}
 	}
 }
 

@@ -103,7 +103,6 @@ func TestCountRefusesAfterACheckOnly(t *testing.T) {
 	}
 }
 
-// A holder that waited and gave up without a message is forgotten, and so is its semaphore.
 // A tenant may have very many streams: to take over and to check their holders costs what reading
 // them costs, not the square of it, because all semaphores of the node wait meanwhile.
 func TestManyHoldersAreCheckedTogether(t *testing.T) {
@@ -128,11 +127,12 @@ func TestManyHoldersAreCheckedTogether(t *testing.T) {
 	if gone := c.checked(map[id.MemberID][]id.UUID{a: there[2 : n/2]}); gone != 1 || len(c.holders) != n {
 		t.Errorf("%d are gone, %d left", gone, len(c.holders))
 	}
-	if took := time.Since(began); took > 2*time.Second { // usually 100 ms
+	if took := time.Since(began); took > 20*time.Second { // usually 100 ms; the square of it takes minutes
 		t.Errorf("it took %v", took)
 	}
 }
 
+// A holder that waited and gave up without a message is forgotten, and so is its semaphore.
 func TestACountForgetsWhoGaveUp(t *testing.T) {
 	n := clustertest.Node()
 	h, at := New(Config{Node: n, Now: time.Now}), somewhere()

@@ -145,7 +145,7 @@ func TestASlowAnswer(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	c := newClient(t, s.URL, Timing{Call: 60 * time.Millisecond, File: 60 * time.Millisecond}, nil)
+	c := newClient(t, s.URL, Timing{Call: 60 * time.Millisecond, File: time.Second}, nil)
 	f := new(source.Fault)
 	if _, err := c.Small(context.Background(), s.URL, ""); !errors.As(err, &f) || !strings.Contains(f.Reason, "in time") {
 		t.Fatal(err)
