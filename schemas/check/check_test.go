@@ -313,8 +313,6 @@ func TestCompilingIsBounded(t *testing.T) {
 	}
 	compiling.Give(b)
 	// A tenant that compiles holds up its own next one only.
-	soon, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer end()
 	for _, compile := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := Compile(ctx, json.RawMessage(`{}`), Options{}); return err },
 		func(ctx context.Context) error {
@@ -323,9 +321,11 @@ func TestCompilingIsBounded(t *testing.T) {
 		},
 		func(ctx context.Context) error { _, err := newCache().patterns(ctx, []string{"x"}); return err },
 	} {
+		soon, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		if err := compile(turn.With(soon, a)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the tenant's second: %v", err)
 		}
+		end()
 		if err := compile(turn.With(t.Context(), b)); err != nil {
 			t.Errorf("another tenant's: %v", err)
 		}

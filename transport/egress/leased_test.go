@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"agentsvc/schemas/testkit"
 )
 
 // lease is one that tests take away. It runs out by itself after some looks
@@ -25,10 +27,11 @@ type lease struct {
 
 func (l *lease) live() bool {
 	l.looks.Add(1)
+	live := !l.lost.Load()
 	if n := l.left.Load(); n > 0 && l.left.Add(-1) == 0 {
 		l.lost.Store(true)
 	}
-	return !l.lost.Load()
+	return live
 }
 
 // security.md, Invariants 23: a node without its lease stops acting.
@@ -68,9 +71,13 @@ func TestNothingLeavesWithoutTheLease(t *testing.T) {
 			if _, err := post(); err != nil {
 				t.Fatal(err)
 			}
-			if reused, err := post(); err != nil || !reused {
-				t.Fatalf("%v, a kept connection: %v", err, reused)
-			}
+			testkit.Eventually(t, "a kept connection is used", func() bool { // a busy machine may lose one
+				reused, err := post()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return reused
+			})
 			before := served.Load()
 			l.lost.Store(true)
 			if _, err := post(); !errors.Is(err, ErrSuspended) || !errors.Is(err, context.Canceled) || errors.Is(err, ErrRefused) {
@@ -85,14 +92,22 @@ func TestNothingLeavesWithoutTheLease(t *testing.T) {
 			}
 			// The lease runs out behind the first look, which is that of the request:
 			// the kept connection is there, and must stay silent.
-			before = served.Load()
-			l.left.Store(1)
-			if _, err := post(); !errors.Is(err, ErrSuspended) {
-				t.Fatalf("a lease that ends on the way: %v", err)
-			}
-			if served.Load() != before {
-				t.Fatal("the server was asked on a kept connection")
-			}
+			testkit.Eventually(t, "it has a kept connection", func() bool {
+				l.lost.Store(false)
+				if _, err := post(); err != nil {
+					t.Fatal(err)
+				}
+				before = served.Load()
+				l.left.Store(1)
+				reused, err := post()
+				if !errors.Is(err, ErrSuspended) {
+					t.Fatalf("a lease that ends on the way: %v", err)
+				}
+				if served.Load() != before {
+					t.Fatal("the server was asked on a kept connection")
+				}
+				return reused
+			})
 		})
 	}
 }

@@ -65,6 +65,17 @@ func TestATurnWithoutTheLease(t *testing.T) {
 	}
 }
 
+// losing takes the lease away with what it hears.
+type losing struct {
+	heard
+	lost *atomic.Bool
+}
+
+func (l *losing) Text(s string) {
+	l.lost.Store(true)
+	l.heard.Text(s)
+}
+
 // A turn whose response is being read sends nothing: it continues until it is cancelled, and
 // the next one waits for the lease.
 func TestATurnGoesOnBeingHeard(t *testing.T) {
@@ -73,12 +84,7 @@ func TestATurnGoesOnBeingHeard(t *testing.T) {
 		var lost atomic.Bool
 		r.r = NewRegistry(Config{Sleep: r.p.sleep, Guard: egress.New(egress.Config{Allow: loopback, Live: func() bool { return !lost.Load() }})})
 		defer r.r.Close()
-		h := heard{first: make(chan struct{})}
-		go func() {
-			<-h.first
-			lost.Store(true)
-		}()
-		if got, err := r.client(kind).Stream(context.Background(), ask("x"), &h); err != nil || got.Text != "abc" {
+		if got, err := r.client(kind).Stream(context.Background(), ask("x"), &losing{lost: &lost}); err != nil || got.Text != "abc" {
 			t.Fatalf("%v, %v", got, err)
 		}
 		_, err := r.client(kind).Stream(context.Background(), ask("x"), &heard{})
