@@ -203,7 +203,7 @@ func TestTellIsLosslessAndOrderedOverStops(t *testing.T) {
 			}
 		}}
 	}})
-	const senders, each = 8, 5000
+	const senders, each = 8, 1000
 	a := address("log")
 	var wg sync.WaitGroup
 	for s := range senders {

@@ -69,6 +69,7 @@ func (poolRun) Stopped() {}
 // Two nodes, and a third one that has the slots and dies: at most two runs run at a time, the
 // oldest first, though every second told message is lost, and no run waits for ever.
 func TestSlotsOverNodes(t *testing.T) {
+	t.Parallel()
 	f, p := clustertest.NewFabric(codec()), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
 	queues := map[id.MemberID]*Queue{}
 	join := func() *cluster.Node {
@@ -171,6 +172,7 @@ func TestSlotsThatMoveWaitForWhoWasGranted(t *testing.T) {
 
 // A run that continues is counted, also if the message was lost.
 func TestALostTakeIsNoticed(t *testing.T) {
+	t.Parallel()
 	f, p := clustertest.NewFabric(codec()), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
 	read, queues := make(chan struct{}, 100), map[id.MemberID]*Queue{}
 	register := func(n *cluster.Node) {
