@@ -288,7 +288,7 @@ func TestAMemberThatLeavesTheListFailsWhatWaitsForIt(t *testing.T) {
 }
 
 func TestASilentLinkIsNoticedBeforeTheDeadline(t *testing.T) {
-	const beat = 100 * time.Millisecond
+	const beat = 300 * time.Millisecond
 	entered, release := make(chan any, 1), make(chan struct{})
 	a := startMember(t, setup{beat: beat})
 	b := startMember(t, setup{beat: beat, kinds: map[string]func(cluster.Context, any){"echo": echo, "hold": holding(entered, release)}})
