@@ -33,8 +33,8 @@ func planOfNothing() *plan { return newPlan(newRegistry(), reflect.TypeFor[nothi
 // A body that gets everything wrong costs a small multiple of its size: neither the value nor
 // more than a few complaints are kept, whatever its members are called and however many they are.
 func TestWrongBodiesAreCheap(t *testing.T) {
-	const mib = 1 << 20
-	numbered := func(size int, before, format, after string) string {
+	const size = 256 << 10
+	numbered := func(before, format, after string) string {
 		var b strings.Builder
 		b.Grow(size + 64)
 		b.WriteString(before)
@@ -50,7 +50,7 @@ func TestWrongBodiesAreCheap(t *testing.T) {
 		}
 		return b.String() + after
 	}
-	long := strings.Repeat("n", mib)
+	long := strings.Repeat("n", size/2)
 	prices := planOf[api.ModelProviderCreate]()
 	lists := planOf[api.ListenerPull]()
 	free := planOf[struct {
@@ -63,15 +63,15 @@ func TestWrongBodiesAreCheap(t *testing.T) {
 		body string
 		most int // allocated, in sizes of the body
 	}{
-		{"unknown members with a dot", prices, numbered(200_000, `{`, `"a%06d.":0`, `}`), 16},
-		{"unknown members with a dot, of a route without a body", none, numbered(2*mib, `{`, `"a%06d.":0`, `}`), 16},
-		{"members of a member with a long name", prices, numbered(2*mib, `{"prices":{"`+long+`":{`, `"a%d":1`, `}}}`), 16},
-		{"many members of a map", prices, numbered(2*mib, `{"prices":{`, `"m.%d":1`, `}}`), 16},
-		{"a million items that are no objects", lists, numbered(2*mib, `{"results":[`, `0`, `]}`), 3},
-		{"a million items", lists, numbered(2*mib, `{"results":[`, `{}`, `]}`), 3},
-		{"small objects", none, numbered(2*mib, `[`, `{"":0}`, `]`), 3},
-		{"small objects where anything goes", free, numbered(2*mib, `{"meta":[`, `{"":0}`, `]}`), 6},
-		{"small lists where anything goes", free, numbered(2*mib, `{"meta":[`, `[[]]`, `]}`), 6},
+		{"unknown members with a dot", prices, numbered(`{`, `"a%06d.":0`, `}`), 16},
+		{"unknown members with a dot, of a route without a body", none, numbered(`{`, `"a%06d.":0`, `}`), 16},
+		{"members of a member with a long name", prices, numbered(`{"prices":{"`+long+`":{`, `"a%d":1`, `}}}`), 16},
+		{"many members of a map", prices, numbered(`{"prices":{`, `"m.%d":1`, `}}`), 16},
+		{"items that are no objects", lists, numbered(`{"results":[`, `0`, `]}`), 3},
+		{"too many items", lists, numbered(`{"results":[`, `{}`, `]}`), 3},
+		{"small objects", none, numbered(`[`, `{"":0}`, `]`), 3},
+		{"small objects where anything goes", free, numbered(`{"meta":[`, `{"":0}`, `]}`), 6},
+		{"small lists where anything goes", free, numbered(`{"meta":[`, `[[]]`, `]}`), 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body := []byte(c.body)
@@ -184,7 +184,7 @@ func TestTheShapeSaysWhatTheSchemaSays(t *testing.T) {
 					t.Fatalf("%s:\ngot  %s\nwant %s", body, got, want)
 				}
 			}
-			if accepted < 50 {
+			if accepted < 20 {
 				t.Errorf("only %d bodies were right", accepted)
 			}
 		})
@@ -239,7 +239,8 @@ func (g *bodies) value(s *huma.Schema, depth int) any {
 		return list
 	case huma.TypeObject:
 		m := map[string]any{}
-		for name, member := range s.Properties {
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			member := s.Properties[name]
 			if slices.Contains(s.Required, name) && g.Float64() >= g.wrong/4 || g.IntN(3) == 0 {
 				m[name] = g.value(member, depth+1)
 			}
