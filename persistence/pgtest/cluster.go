@@ -2,7 +2,13 @@ package pgtest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -43,15 +49,59 @@ func Private(t testing.TB, o PrivateOptions) *Cluster {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	c := &Cluster{cfg: private.Config{DataDir: dir, Log: zerolog.Nop(), Unsafe: !o.Fsync, Settings: o.Settings}}
-	c.Start(t)
-	t.Cleanup(func() { c.Stop(t) })
 	if !o.Empty {
-		if _, err := migrate.Up(context.Background(), c.URL); err != nil {
+		if err := prepare(dir); err != nil {
 			t.Fatalf("pgtest: %v", err)
 		}
 	}
+	c := &Cluster{cfg: private.Config{DataDir: dir, Log: zerolog.Nop(), Unsafe: !o.Fsync, Settings: o.Settings}}
+	c.Start(t)
+	t.Cleanup(func() { c.Stop(t) })
 	return c
+}
+
+// prepare copies a migrated cluster into a data directory, so that not every test pays for making one. It is
+// made once for all test processes, and lies beside the shared server, whose daemon removes it.
+func prepare(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	s, err := use(ctx)
+	if err != nil {
+		return err
+	}
+	from := filepath.Join(s.prepared(), template())
+	if err := makePrepared(ctx, s, from); err != nil {
+		return fmt.Errorf("make a cluster to copy: %w", err)
+	}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", filepath.Join(from, "postgres"), dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy a cluster: %w: %s", err, out)
+	}
+	return nil
+}
+
+// makePrepared lets one process make the cluster, which gets its name when it is complete.
+func makePrepared(ctx context.Context, s shared, dir string) error {
+	lock, err := waitLock(ctx, s.preparing(), syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	unfinished := dir + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	server, err := private.Open(ctx, private.Config{DataDir: unfinished, Log: zerolog.Nop(), Unsafe: true})
+	if err != nil {
+		return err
+	}
+	_, err = migrate.Up(ctx, server.URL())
+	if err := errors.Join(err, server.Stop(ctx)); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, dir)
 }
 
 // Pid returns the server's process id, 0 while it is down.

@@ -22,7 +22,7 @@ const (
 	// asDaemon tells a test binary to run as the daemon; it holds the shared directory.
 	asDaemon = "SVC_PGTEST_DAEMON"
 
-	idleTime   = 10 * time.Second
+	idleTime   = 30 * time.Second // the linking of the next test binaries may take as long
 	idlePoll   = 250 * time.Millisecond
 	lockPoll   = 5 * time.Millisecond
 	patience   = time.Minute // limit for a daemon to start or end
@@ -32,10 +32,12 @@ const (
 // shared is the directory of the shared server.
 type shared string
 
-func (s shared) cluster() string  { return filepath.Join(string(s), "cluster") }
-func (s shared) users() string    { return filepath.Join(string(s), "users.lock") }
-func (s shared) starting() string { return filepath.Join(string(s), "starting.lock") }
-func (s shared) log() string      { return filepath.Join(string(s), "daemon.log") }
+func (s shared) cluster() string   { return filepath.Join(string(s), "cluster") }
+func (s shared) prepared() string  { return filepath.Join(string(s), "prepared") }
+func (s shared) users() string     { return filepath.Join(string(s), "users.lock") }
+func (s shared) starting() string  { return filepath.Join(string(s), "starting.lock") }
+func (s shared) preparing() string { return filepath.Join(string(s), "preparing.lock") }
+func (s shared) log() string       { return filepath.Join(string(s), "daemon.log") }
 
 func init() {
 	if dir := os.Getenv(asDaemon); dir != "" {
@@ -78,6 +80,7 @@ func daemon(s shared) int {
 			// a daemon of its own.
 			server.Stop(context.Background())
 			os.RemoveAll(s.cluster())
+			os.RemoveAll(s.prepared())
 			alone.Close()
 			return 0
 		}

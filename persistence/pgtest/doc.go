@@ -6,7 +6,7 @@
 // The shared server belongs to no test process, since the processes of one `go test ./...`
 // come and go. The first that needs it starts a daemon, which is the test binary again in a
 // session of its own; the daemon owns the server. Every test process holds a shared lock for
-// its life. When that lock has been free for ten seconds, the daemon stops the server,
+// its life. When that lock has been free for half a minute, the daemon stops the server,
 // removes its files and ends. Locks end with their process, so a killed run leaves nothing
 // behind, and when the daemon is killed its server dies with it.
 //

@@ -211,12 +211,12 @@ func (c *cluster) initialise(ctx context.Context, bin binaries, cfg Config) erro
 	if err := writeFile(c.password(), []byte(hex.EncodeToString(secret[:])), 0o600, c.uid, c.gid); err != nil {
 		return fmt.Errorf("write the password of the private Postgres: %w", err)
 	}
-	out, err := c.initdb(ctx, bin, unfinished, "C.UTF-8")
+	out, err := c.initdb(ctx, bin, unfinished, "C.UTF-8", cfg.Unsafe)
 	if err != nil && bytes.Contains(out, []byte("locale")) {
 		if err := os.RemoveAll(unfinished); err != nil {
 			return err
 		}
-		out, err = c.initdb(ctx, bin, unfinished, "C")
+		out, err = c.initdb(ctx, bin, unfinished, "C", cfg.Unsafe)
 	}
 	if err != nil {
 		return fmt.Errorf("make the private Postgres: initdb: %w: %s", err, tail(out))
@@ -232,10 +232,14 @@ func (c *cluster) initialise(ctx context.Context, bin binaries, cfg Config) erro
 	return syncDir(c.home)
 }
 
-func (c *cluster) initdb(ctx context.Context, bin binaries, dir, locale string) ([]byte, error) {
+func (c *cluster) initdb(ctx context.Context, bin binaries, dir, locale string, unsafe bool) ([]byte, error) {
+	auth := "scram-sha-256"
+	if unsafe {
+		auth = "trust"
+	}
 	// No parent-death signal: this runs on any thread. An initdb that outlives us writes into
 	// a directory that is never used as a cluster.
-	return c.command(ctx, bin.path("initdb"), "-D", dir, "-U", admin, "-A", "scram-sha-256", "--pwfile="+c.password(),
+	return c.command(ctx, bin.path("initdb"), "-D", dir, "-U", admin, "-A", auth, "--pwfile="+c.password(),
 		"--no-sync", "--locale="+locale, "-E", "UTF8").CombinedOutput()
 }
 

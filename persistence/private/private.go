@@ -50,7 +50,8 @@ type Config struct {
 	// Existing forbids creating a cluster: if there is none, Open returns ErrNoData and does
 	// not change the file system.
 	Existing bool
-	// Unsafe turns off everything that makes commits survive a power cut. For tests only.
+	// Unsafe turns off everything that makes commits survive a power cut, and in a cluster that
+	// it creates the check of passwords, which costs each connection some milliseconds. For tests only.
 	Unsafe bool
 	// Settings are further server settings; they override the package's own.
 	Settings map[string]string
