@@ -349,7 +349,7 @@ func TestADecisionOfUnknownOutcome(t *testing.T) {
 func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	seen := w.watched(nil)
-	const rounds = 60
+	const rounds = 24
 	for round := range rounds {
 		r := w.post(w.newThread(), "/call gate.one\n/call gate.two\n/say Done.")
 		w.waits(r)

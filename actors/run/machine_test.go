@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -27,6 +29,9 @@ var (
 	thread = id.ThreadID{UUID: id.NewAnywhere()}
 	theRun = id.RunID{UUID: id.NewAnywhere()}
 	theKey = msg.Origin{Kind: lifecycle.OriginAPIKey, ID: id.NewAnywhere()}
+
+	lawVault   = vault.New(vault.NewSecret32([32]byte{7}))
+	lawAddress = cluster.Address{Kind: msg.KindRun, Tenant: tenant, ID: theRun.UUID}
 )
 
 func agentOf(t testing.TB, manifest string) *Agent {

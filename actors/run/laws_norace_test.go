@@ -1,3 +1,5 @@
+//go:build !race
+
 package run
 
 import (
@@ -22,7 +24,6 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/journal/journaltest"
-	"agentsvc/persistence/vault"
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
@@ -124,10 +125,7 @@ type lawWorld struct {
 	nextID int
 }
 
-var (
-	agentA, agentB = id.AgentID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
-	lawVault       = vault.New(vault.NewSecret32([32]byte{7}))
-)
+var agentA, agentB = id.AgentID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
 
 func newLawWorld(d dice, bug mutant) *lawWorld {
 	w := &lawWorld{dice: d, bug: bug, now: t0, doing: map[string]durable.Effect{}, sent: map[int][][]byte{}, plans: map[int]tool.Planned{},
@@ -536,8 +534,6 @@ func (w *lawWorld) limits() agent.Limits {
 }
 
 // The host.
-
-var lawAddress = cluster.Address{Kind: msg.KindRun, Tenant: tenant, ID: theRun.UUID}
 
 func (w *lawWorld) crash() {
 	w.mem, w.doing = nil, map[string]durable.Effect{}
