@@ -281,39 +281,44 @@ func TestARowThatIsLockedForLong(t *testing.T) {
 // TestTroubleOnTheWay: what the database says once, at a row or at the very end of
 // the transaction, and what becomes of a commit whose rows are good.
 func TestTroubleOnTheWay(t *testing.T) {
-	for name, c := range map[string]struct {
-		raise string // what a trigger does
-		want  error
-	}{
-		"a serialization failure":  {`RAISE EXCEPTION 'trouble' USING ERRCODE = '40001'`, nil},
-		"a deadlock":               {`RAISE EXCEPTION 'trouble' USING ERRCODE = '40P01'`, nil},
-		"the disk is full":         {`RAISE EXCEPTION 'trouble' USING ERRCODE = '53100'`, nil},
-		"the backend is ended":     {`PERFORM pg_terminate_backend(pg_backend_pid())`, nil},
-		"the database refuses":     {`RAISE EXCEPTION 'trouble' USING ERRCODE = '23514'`, ErrRefused},
-		"a key of another's table": {`RAISE EXCEPTION 'trouble' USING ERRCODE = '23505', CONSTRAINT = 'other_pkey'`, ErrRefused},
-	} {
-		for _, when := range []string{"NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"} {
-			t.Run(name+", "+when, func(t *testing.T) {
-				x := oneLane(t)
-				x.execAsOwner(fmt.Sprintf(`CREATE SEQUENCE troubles;
-					CREATE FUNCTION trouble() RETURNS trigger SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN
-					IF nextval('troubles') = 1 THEN %s; END IF; RETURN NULL; END $$;
-					CREATE CONSTRAINT TRIGGER trouble AFTER INSERT ON usage_records %s FOR EACH ROW EXECUTE FUNCTION trouble()`, c.raise, when))
+	for _, when := range []string{"NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"} {
+		t.Run(when, func(t *testing.T) {
+			x := oneLane(t)
+			x.execAsOwner(fmt.Sprintf(`CREATE SEQUENCE troubles; GRANT SELECT ON SEQUENCE troubles TO PUBLIC;
+				CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+				CREATE CONSTRAINT TRIGGER trouble AFTER INSERT ON usage_records %s FOR EACH ROW EXECUTE FUNCTION trouble()`, when))
+			for name, c := range map[string]struct {
+				raise string // what a trigger does
+				want  error
+			}{
+				"a serialization failure":  {`RAISE EXCEPTION 'trouble' USING ERRCODE = '40001'`, nil},
+				"a deadlock":               {`RAISE EXCEPTION 'trouble' USING ERRCODE = '40P01'`, nil},
+				"the disk is full":         {`RAISE EXCEPTION 'trouble' USING ERRCODE = '53100'`, nil},
+				"the backend is ended":     {`PERFORM pg_terminate_backend(pg_backend_pid())`, nil},
+				"the database refuses":     {`RAISE EXCEPTION 'trouble' USING ERRCODE = '23514'`, ErrRefused},
+				"a key of another's table": {`RAISE EXCEPTION 'trouble' USING ERRCODE = '23505', CONSTRAINT = 'other_pkey'`, ErrRefused},
+			} {
+				x.execAsOwner(fmt.Sprintf(`ALTER SEQUENCE troubles RESTART;
+					CREATE OR REPLACE FUNCTION trouble() RETURNS trigger SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN
+					IF nextval('troubles') = 1 THEN %s; END IF; RETURN NULL; END $$`, c.raise))
 				usage := x.auditOnly(0)
 				usage.Usage = []Usage{{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}}
 				if err := x.do(usage); !errors.Is(err, c.want) {
-					t.Errorf("%v", err)
+					t.Errorf("%s: %v", name, err)
 				}
 				want := 1
 				if c.want != nil {
 					want = 0
 				}
-				if n := x.count(`SELECT count(*) FROM usage_records`); n != want {
-					t.Errorf("%d rows, want %d", n, want)
+				if n := x.count(`SELECT count(*) FROM usage_records WHERE id = $1`, usage.Usage[0].ID); n != want {
+					t.Errorf("%s: %d rows, want %d", name, n, want)
+				}
+				if n := x.count(`SELECT count(*) FROM troubles WHERE is_called`); n != 1 {
+					t.Errorf("%s: void", name)
 				}
 				x.must(x.auditOnly(0))
-			})
-		}
+			}
+		})
 	}
 }
 
