@@ -126,14 +126,25 @@ func unavailable() *skill.Report {
 	return &skill.Report{Event: skill.Fails, Fault: &skill.Fault{Code: skill.CodeStepFailed, Message: "This node has no browser.", NoBrowser: true}}
 }
 
-// job returns the work of a run, or why the skill may not run. again marks the screenshots of a
-// second filling: those that a person has seen stay.
-func (k *kind) job(ctx context.Context, s *State, again bool) (j *skill.Job, unfit string, err error) {
+// The fillings of a run. Each has screenshots of its own: those that a person has seen stay.
+const (
+	firstFilling  = ""
+	secondFilling = "--2"
+	undoing       = "--3" // the compensation, which signs in once more
+)
+
+// job returns the work of a run, or why the skill may not run.
+func (k *kind) job(ctx context.Context, s *State, filling string) (j *skill.Job, unfit string, err error) {
 	row, unfit, err := k.fit(ctx, s)
 	if err != nil || unfit != "" {
 		return nil, unfit, err
 	}
-	b, faults, err := row.Definition.Bind(ctx, skill.ForEdit, s.Values)
+	return k.bound(ctx, s, row, filling)
+}
+
+// bound returns the work of a run of a skill as it is now, or why the run's values do not fit it.
+func (k *kind) bound(ctx context.Context, s *State, of *store.Skill, filling string) (j *skill.Job, unfit string, err error) {
+	b, faults, err := of.Definition.Bind(ctx, skill.ForEdit, s.Values)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -141,23 +152,20 @@ func (k *kind) job(ctx context.Context, s *State, again bool) (j *skill.Job, unf
 		return nil, "The values do not fit the skill any more.", nil
 	}
 	return &skill.Job{
-		Tenant: s.Tenant, Skill: s.Skill, Run: s.ID, Definition: row.Definition, Values: b.Values, Residency: row.Residency,
+		Tenant: s.Tenant, Skill: s.Skill, Run: s.ID, Definition: of.Definition, Values: b.Values, Residency: of.Residency,
 		Open: func(ref string) (string, error) {
 			return k.cfg.Secrets.Open(ctx, s.Tenant, s.Skill, s.Taught, s.ID, ref)
 		},
 		Keep: func(step string, jpeg []byte) (string, error) {
-			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, shot(step, again), jpeg)
+			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, shot(step, filling), jpeg)
 		},
 	}, "", nil
 }
 
-// shot returns the name of a step's screenshot. Those of a second filling have names of their own.
-func shot(step string, again bool) string {
-	const second, most = "--2", 64
-	if again {
-		return step[:min(len(step), most-len(second))] + second
-	}
-	return step
+// shot returns the name of a step's screenshot in a filling.
+func shot(step, filling string) string {
+	const most = 64
+	return step[:min(len(step), most-len(filling))] + filling
 }
 
 // fit returns the skill, or why it may not run (any more).
@@ -227,11 +235,11 @@ func retry(ctx context.Context, read func() error) error {
 }
 
 // part runs one part in a place of the node. A nil report stands for a browser that was lost.
-func (k *kind) part(ctx context.Context, s *State, again bool, do func(*skill.Job) (*skill.Report, error)) (r *skill.Report, unfit string) {
+func (k *kind) part(ctx context.Context, s *State, filling string, do func(*skill.Job) (*skill.Report, error)) (r *skill.Report, unfit string) {
 	if k.cfg.Browser.Available() != nil {
 		return unavailable(), ""
 	}
-	j, unfit, err := k.job(ctx, s, again)
+	j, unfit, err := k.job(ctx, s, filling)
 	if err == nil && unfit == "" {
 		if r, err = do(j); err != nil && ctx.Err() == nil { // nothing was clicked
 			k.log(k.cfg.Log.Warn(), s).Err(err).Str("phase", string(s.Phase)).Msg("no browser could be had for a browser skill")
@@ -251,7 +259,7 @@ func (k *kind) prepare(ctx context.Context, s *State) any {
 		return nil
 	}
 	defer give()
-	r, unfit := k.part(ctx, s, false, func(j *skill.Job) (*skill.Report, error) {
+	r, unfit := k.part(ctx, s, firstFilling, func(j *skill.Job) (*skill.Report, error) {
 		session, r, err := k.cfg.Browser.Prepare(ctx, j)
 		if session != nil {
 			session.Close() // no page stays open while people decide
@@ -274,7 +282,7 @@ func (k *kind) reprepare(ctx context.Context, s *State, d *desk) any {
 	}
 	open := &open{give: give}
 	defer func() { open.close() }()
-	r, unfit := k.part(ctx, s, true, func(j *skill.Job) (*skill.Report, error) {
+	r, unfit := k.part(ctx, s, secondFilling, func(j *skill.Job) (*skill.Report, error) {
 		session, r, err := k.cfg.Browser.Prepare(ctx, j)
 		if open.session = session; err != nil || r == nil || r.Event != skill.Landed || session == nil {
 			return r, err
@@ -316,7 +324,11 @@ func (k *kind) readOnly(ctx context.Context, s *State) any {
 		return nil
 	}
 	defer give()
-	r, unfit := k.part(ctx, s, s.Page != nil, func(j *skill.Job) (*skill.Report, error) { return k.cfg.Browser.Read(ctx, j) })
+	filling := firstFilling
+	if s.Page != nil {
+		filling = secondFilling
+	}
+	r, unfit := k.part(ctx, s, filling, func(j *skill.Job) (*skill.Report, error) { return k.cfg.Browser.Read(ctx, j) })
 	if unfit != "" {
 		return Unfit{unfit}
 	}
@@ -364,23 +376,27 @@ func (k *kind) compensate(ctx context.Context, s *State) any {
 	var row *store.Skill
 	err = retry(ctx, func() (err error) { row, err = k.cfg.Store.Skill(ctx, s.Tenant, s.Skill); return err })
 	if err != nil || row == nil || row.Revision != s.Taught {
-		return Compensated{&skill.Report{Event: skill.Fails, Fault: &skill.Fault{Message: "The skill's steps cannot be read any more."}}}
+		return uncompensated("The skill's steps cannot be read any more.")
 	}
-	r, err := k.cfg.Browser.Compensate(ctx, &skill.Job{
-		Tenant: s.Tenant, Skill: s.Skill, Run: s.ID, Definition: row.Definition, Residency: row.Residency,
-		Open: func(ref string) (string, error) { // the steps type no secrets; the fresh session signs in
-			return k.cfg.Secrets.Open(ctx, s.Tenant, s.Skill, s.Taught, s.ID, ref)
-		},
-		Keep: func(step string, jpeg []byte) (string, error) {
-			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, step, jpeg)
-		},
-	})
+	j, unfit, err := k.bound(ctx, s, row, undoing) // the fresh session signs in, with the run's values
+	if unfit != "" {
+		return uncompensated(unfit)
+	}
+	var r *skill.Report
+	if err == nil {
+		r, err = k.cfg.Browser.Compensate(ctx, j)
+	}
 	if err != nil && ctx.Err() == nil {
 		k.log(k.cfg.Log.Warn(), s).Err(err).Msg("the compensation of a browser skill could not run")
 		r = nil
 	}
 	failpoint.Hit(pointUndone)
 	return Compensated{r}
+}
+
+// uncompensated is a compensation of which no step was begun.
+func uncompensated(why string) any {
+	return Compensated{&skill.Report{Event: skill.Fails, Fault: &skill.Fault{Message: why}}}
 }
 
 // take waits for a place of the node. The error says that the activation has ended.

@@ -555,6 +555,9 @@ func TestSecrets(t *testing.T) {
 	if got := w.text(`SELECT compensation ->> 'error' FROM browser_skill_runs WHERE id = $1`, c.id()); got != "" || w.opened.Load() != 5 {
 		t.Errorf("the compensation says %q; opened %d times", got, w.opened.Load())
 	}
+	if w.files[shot(w, c, "enter--3")] != 1 {
+		t.Errorf("the screenshots of the compensation are not its own: %v", w.files)
+	}
 }
 
 // Another tenant's run is not there, and the row is sealed to its place.

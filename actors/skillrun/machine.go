@@ -167,7 +167,7 @@ func (c *change) activated() {
 	default:
 		c.happens(skill.Crashed, nil)
 		if c.s.State.Compensation == skill.Interrupted && c.s.Record.Compensation == nil {
-			c.s.Record.Compensation = &Compensation{Ran: true, Steps: []skill.StepResult{}, Error: &interrupted}
+			c.s.Record.Compensation = &Compensation{Steps: []skill.StepResult{}, Error: &interrupted}
 		}
 	}
 }
@@ -300,8 +300,9 @@ func (c *change) compensated(r *skill.Report) {
 		return
 	}
 	e := skill.Lost
-	done := &Compensation{Ran: true}
+	done := &Compensation{Steps: []skill.StepResult{}}
 	if r != nil {
+		done.Ran = r.Event == skill.Compensated
 		if e = r.Event; r.Fault != nil {
 			why := r.Fault.Message
 			if why == "" {
@@ -309,13 +310,13 @@ func (c *change) compensated(r *skill.Report) {
 			}
 			done.Error = &why
 		}
-		done.Steps = r.Steps
+		done.Steps = append(done.Steps, r.Steps...)
 		c.s.Shots += r.Shots
 	}
 	if !c.happens(e, nil) {
 		c.happens(skill.Lost, nil)
 	}
-	if c.s.State.Compensation == skill.Interrupted {
+	if c.s.State.Compensation == skill.Interrupted || !done.Ran && done.Error == nil {
 		done.Error = &interrupted
 	}
 	c.s.Record.Compensation = done

@@ -3,6 +3,7 @@ package skillrun
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -197,6 +198,40 @@ func TestOwed(t *testing.T) {
 	}
 	if len(s.Steps) != 2 || s.Shots != 3 || !s.Record.Compensation.Ran {
 		t.Errorf("%+v", s.Record)
+	}
+}
+
+// A compensation ran if each of its steps did. Its record has steps and, unless it ran, an error, however it ended.
+func TestTheRecordOfACompensation(t *testing.T) {
+	step := []skill.StepResult{{ID: "undo", Status: skill.StepFailed}}
+	for name, c := range map[string]struct {
+		m    any
+		want string
+	}{
+		"it ran":                  {Compensated{&skill.Report{Event: skill.Compensated, Steps: step}}, `true 1 `},
+		"it ran without a step":   {Compensated{&skill.Report{Event: skill.Compensated}}, `true 0 `},
+		"a step failed":           {Compensated{&skill.Report{Event: skill.Fails, Steps: step, Fault: &skill.Fault{Code: skill.CodeNotFound}}}, `false 1 not_found`},
+		"it left the hosts":       {Compensated{&skill.Report{Event: skill.LeftScope, Fault: &skill.Fault{Message: "away"}}}, `false 0 away`},
+		"a fault without a word":  {Compensated{&skill.Report{Event: skill.Fails}}, `false 0 ` + interrupted},
+		"there is no browser":     {Compensated{unavailable()}, `false 0 This node has no browser.`},
+		"the browser ended":       {Compensated{&skill.Report{Event: skill.Lost, Steps: step}}, `false 1 ` + interrupted},
+		"there is no report":      {Compensated{nil}, `false 0 ` + interrupted},
+		"the effect failed":       {durable.EffectFailed{Key: keyCompensate}, `false 0 ` + interrupted},
+		"its process ended":       {durable.Activated{}, `false 0 ` + interrupted},
+		"an event of other parts": {Compensated{&skill.Report{Event: skill.Verified, Steps: step}}, `false 1 ` + interrupted},
+	} {
+		s := tell(t, State{}, yes, begun(atCommit), landed, approve, ready, Committed{clicked, unchecked}, c.m)
+		done := s.Record.Compensation
+		if s.Phase != skill.Ended || done == nil {
+			t.Fatalf("%s: %+v", name, s)
+		}
+		var why string
+		if done.Error != nil {
+			why = *done.Error
+		}
+		if got := fmt.Sprintf("%v %d %s", done.Ran, len(done.Steps), why); got != c.want || strings.Contains(string(encode(done)), "null,") {
+			t.Errorf("%s: %s, want %s; %s", name, got, c.want, encode(done))
+		}
 	}
 }
 

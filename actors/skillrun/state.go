@@ -51,9 +51,9 @@ type Record struct {
 
 // Compensation is what became of the compensation steps.
 type Compensation struct {
-	Ran   bool               `json:"ran"`
-	Steps []skill.StepResult `json:"steps"`
-	Error *string            `json:"error"`
+	Ran   bool               `json:"ran"`   // each of them
+	Steps []skill.StepResult `json:"steps"` // those that were begun, and those behind a failed one; never nil
+	Error *string            `json:"error"` // nil: they ran
 }
 
 // kept is the contents of the state column, version 1: what no other column says.

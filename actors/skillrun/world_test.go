@@ -137,6 +137,12 @@ func (s *site) Compensate(ctx context.Context, j *skill.Job) (*skill.Report, err
 			return nil, fmt.Errorf("%q, %w", v, err)
 		}
 	}
+	if _, there := j.Values.Text("amount"); !there { // a sign-in may type a parameter
+		return nil, errors.New("the values are missing")
+	}
+	if _, err := j.Keep("enter", []byte("jpeg")); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	s.undone[j.Run]++
 	s.mu.Unlock()

@@ -117,6 +117,12 @@ func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
 			}
 		}
 	}
+	if c := out.Compensation; c != nil { // earlier builds wrote null for no steps, and that all ran where an error says otherwise
+		c.Ran = c.Ran && c.Error == nil
+		if c.Steps == nil {
+			c.Steps = []skill.StepResult{}
+		}
+	}
 	return out, nil
 }
 

@@ -155,3 +155,21 @@ func TestUnknownSkills(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A run shows its compensation as it ended, also in rows of earlier builds: those have no steps where none was begun, and say
+// that the steps ran where an error tells that they did not.
+func TestTheCompensationOfARunIsShown(t *testing.T) {
+	for doc, want := range map[string]string{
+		`{"ran":true,"steps":null,"error":"This node has no browser."}`:                           `{"ran":false,"steps":[],"error":"This node has no browser."}`,
+		`{"ran":true,"steps":[{"id":"u","kind":"click","label":"x","status":"ok"}],"error":null}`: `{"ran":true,"steps":[{"id":"u","kind":"click","label":"x","status":"ok"}],"error":null}`,
+		`{"ran":false,"steps":[],"error":"The compensation steps were interrupted."}`:             `{"ran":false,"steps":[],"error":"The compensation steps were interrupted."}`,
+	} {
+		run, err := (&SkillRun{Compensation: []byte(doc)}).shown(id.SkillRunID{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := json.Marshal(run.Compensation); err != nil || string(got) != want {
+			t.Errorf("%s is shown as %s, want %s; %v", doc, got, want, err)
+		}
+	}
+}
