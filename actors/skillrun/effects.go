@@ -289,7 +289,7 @@ func (k *kind) reprepare(ctx context.Context, s *State, d *desk) any {
 		}
 		preview := ""
 		if s.Page != nil {
-			preview = s.Page.URL
+			preview = j.Definition.At(s.Page.URL, j.Values, s.Changed)
 		}
 		out := *r
 		out.Event = skill.Ready

@@ -206,6 +206,38 @@ func TestOnlyApprovedArgumentsAreCommitted(t *testing.T) {
 	}
 }
 
+// An edit of a parameter that stands in the address is committed on the page of the new address, and on no other one.
+func TestAnEditedAddressIsCommitted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.of = w.teach(strings.NewReplacer(`"steps":[`, `"steps":[{"id":"open","kind":"navigate","value":"https://pay.test/orders/{{order}}"},`,
+		`"params":[`, `"params":[{"name":"order","type":"string","required":true,"allow_in_url":true},`).Replace(definition), `{"allow_edit_params":true}`)
+	for name, c := range map[string]struct {
+		site func(*site)
+		row  string
+	}{
+		"the page of the new order": {func(*site) {}, "succeeded, ended, held"},
+		"another page":              {func(s *site) { s.moved.Store(true) }, "failed precommit_mismatch, ended"},
+		"the page of the old order": {func(s *site) { s.stays.Store(true) }, "failed precommit_mismatch, ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := w.in(t), newSite()
+			c.site(s)
+			run := w.calls(w.node(s), w.agentRun(), 7)
+			run.start.Values, run.args = []byte(`{"amount":7,"order":"1001"}`), []byte(`{"amount":7,"order":"1001","reason":"because"}`)
+			run.prepared()
+			run.args = []byte(`{"amount":7,"order":"10 02"}`)
+			run.decides("edited", run.args)
+			run.must(run.commit())
+			run.becomes(c.row)
+			if got := w.text(`SELECT precommit ->> 'url' FROM browser_skill_runs WHERE id = $1`, run.id()); strings.HasPrefix(c.row, "succeeded") && got != "https://pay.test/orders/10%2002/form" {
+				t.Errorf("the record shows %s", got)
+			}
+		})
+	}
+}
+
 // Fifty commits of one approval click once. On one node the run succeeds. Two nodes that hold the run at
 // once take it over from each other: a click that was lost, or may have been, is an unknown outcome, and any
 // other end is that of exactly one click.

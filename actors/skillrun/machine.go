@@ -190,7 +190,7 @@ func (c *change) commit(m msg.CommitSkill, known *durable.Answered) (decision, e
 	case !answer.Approved:
 		return decision{}, problem.New(problem.CodeInvalidArgs, answer.Why)
 	case c.happens(skill.Approved, nil):
-		c.s.Edited = !bytes.Equal(c.s.Values, answer.Values)
+		c.s.Edited, c.s.Changed = !bytes.Equal(c.s.Values, answer.Values), skill.Changed(c.s.Values, answer.Values)
 		c.s.Values = answer.Values
 	}
 	return c.done(), nil

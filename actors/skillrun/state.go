@@ -31,7 +31,9 @@ type State struct {
 	Begun bool
 	// Edited says that the values are not those of the preview.
 	Edited bool
-	Values json.RawMessage // what is typed, by parameter
+	// Changed names the parameters whose values are other ones.
+	Changed []string
+	Values  json.RawMessage // what is typed, by parameter
 	Record
 
 	CreatedAt  time.Time
@@ -58,18 +60,19 @@ type Compensation struct {
 
 // kept is the contents of the state column, version 1: what no other column says.
 type kept struct {
-	V      int         `json:"v"`
-	Stand  skill.State `json:"stand"`
-	Begun  bool        `json:"begun,omitempty"`
-	Edited bool        `json:"edited,omitempty"`
-	Shots  int         `json:"shots,omitempty"`
-	IP     string      `json:"ip,omitempty"`
+	V       int         `json:"v"`
+	Stand   skill.State `json:"stand"`
+	Begun   bool        `json:"begun,omitempty"`
+	Edited  bool        `json:"edited,omitempty"`
+	Changed []string    `json:"changed,omitempty"`
+	Shots   int         `json:"shots,omitempty"`
+	IP      string      `json:"ip,omitempty"`
 }
 
 const keptVersion = 1
 
 func (s *State) encode() []byte {
-	b, err := json.Marshal(kept{V: keptVersion, Stand: s.State, Begun: s.Begun, Edited: s.Edited, Shots: s.Shots, IP: s.By.IP})
+	b, err := json.Marshal(kept{V: keptVersion, Stand: s.State, Begun: s.Begun, Edited: s.Edited, Changed: s.Changed, Shots: s.Shots, IP: s.By.IP})
 	if err != nil {
 		panic(err) // plain fields always encode
 	}
@@ -84,6 +87,6 @@ func (s *State) decode(b []byte) error {
 	if k.V != keptVersion {
 		return fmt.Errorf("read the state of a skill run: version %d is not known here", k.V)
 	}
-	s.State, s.Begun, s.Edited, s.Shots, s.By.IP = k.Stand, k.Begun, k.Edited, k.Shots, k.IP
+	s.State, s.Begun, s.Edited, s.Changed, s.Shots, s.By.IP = k.Stand, k.Begun, k.Edited, k.Changed, k.Shots, k.IP
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -46,6 +47,7 @@ const definition = `{"start_url":"https://pay.test/","target_hosts":["pay.test"]
 type site struct {
 	none     atomic.Bool // there is no browser
 	moved    atomic.Bool // the page is another one than before
+	stays    atomic.Bool // the page is that of the order 1001, whatever is asked
 	denies   atomic.Bool // another value is read back
 	masks    atomic.Bool // the value holds a secret, so that it is shown without it
 	lost     atomic.Bool // the click is not answered
@@ -112,6 +114,12 @@ func (s *site) Prepare(ctx context.Context, j *skill.Job) (skillrun.Session, *sk
 		holds = "0"
 	}
 	page := skill.Page{URL: "https://pay.test/form", Title: "Pay", Shot: shot, Values: map[string]string{"amount": holds}}
+	if order, there := j.Values.Text("order"); there {
+		if s.stays.Load() {
+			order = "1001"
+		}
+		page.URL = "https://pay.test/orders/" + url.PathEscape(order) + "/form"
+	}
 	if n > 1 && s.moved.Load() {
 		page.URL = "https://pay.test/elsewhere"
 	}

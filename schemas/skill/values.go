@@ -428,3 +428,77 @@ func (d *Definition) Compare(preview, now string, v Values, read map[string]stri
 	}
 	return nil
 }
+
+// At returns the address that the page of a preview has with values of which those in changed are other ones: each stands where a
+// navigate step before the commit has it in its path. A preview that is not at the address of such a step keeps its own.
+func (d *Definition) At(preview string, v Values, changed []string) string {
+	start, path, ok := cutPath(preview)
+	if !ok || len(changed) == 0 {
+		return preview
+	}
+	segments := strings.Split(path, "/")
+	before, _, _ := d.Split()
+	for i := range before {
+		if before[i].Kind != Navigate {
+			continue
+		}
+		host, own, ok := cutPath(before[i].Literal())
+		if !ok || !strings.EqualFold(host, start) {
+			continue
+		}
+		at := slices.Clone(segments)
+		for j, of := range strings.Split(own, "/") {
+			switch t := parseTemplate(of); {
+			case j == len(at):
+				ok = false
+			case t.firstParam() == "":
+				ok = of == at[j]
+			case slices.ContainsFunc(t.parts, func(p part) bool { return slices.Contains(changed, p.param) }):
+				at[j], ok, _ = t.expand(v.Text)
+			}
+			if !ok {
+				break
+			}
+		}
+		if ok {
+			segments = at
+		}
+	}
+	return start + strings.Join(segments, "/")
+}
+
+// cutPath returns an address up to its host, and its path.
+func cutPath(address string) (start, path string, ok bool) {
+	if i := strings.IndexAny(address, "?#"); i >= 0 {
+		address = address[:i]
+	}
+	i := strings.Index(address, "://")
+	if i < 0 {
+		return "", "", false
+	}
+	if j := strings.IndexByte(address[i+3:], '/'); j >= 0 {
+		return address[:i+3+j], address[i+3+j:], true
+	}
+	return address, "/", true
+}
+
+// Changed returns the names of the parameters of which two calls have other values. Both are as JSON writes them.
+func Changed(before, after json.RawMessage) []string {
+	var a, b map[string]json.RawMessage
+	if json.Unmarshal(before, &a) != nil || json.Unmarshal(after, &b) != nil {
+		return nil
+	}
+	var out []string
+	for name := range b {
+		if !bytes.Equal(a[name], b[name]) {
+			out = append(out, name)
+		}
+	}
+	for name := range a {
+		if _, there := b[name]; !there {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

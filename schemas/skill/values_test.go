@@ -321,6 +321,37 @@ func TestThePageIsStillTheOneThatWasApproved(t *testing.T) {
 	}
 }
 
+// With other values the page of a preview is where a navigate step puts them: in its own place of the path, on its own host.
+func TestAPageOfOtherValues(t *testing.T) {
+	d, err := Load(json.RawMessage(`{"start_url":"https://a.test/","target_hosts":["a.test"],"commit_step_id":"go","params":[
+		{"name":"order","type":"string","allow_in_url":true},{"name":"part","type":"string","allow_in_url":true},{"name":"q","type":"string","allow_in_url":true}],"steps":[
+		{"id":"open","kind":"navigate","value":"https://a.test/v1/orders/{{order}}/x-{{ part }}.html?q={{q}}"},{"id":"go","kind":"click","target":{"selector":"#go"}},
+		{"id":"later","kind":"navigate","value":"https://a.test/{{order}}"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ preview, before, after, want string }{
+		{"https://a.test/v1/orders/7/x-p.html?q=1#f", `{"order":"7","part":"p"}`, `{"order":"8 /9","part":"p"}`, "https://a.test/v1/orders/8%20%2F9/x-p.html"},
+		{"https://a.test/v1/orders/7/x-p.html/sure", `{"order":"7","part":"p"}`, `{"order":"8","part":"r"}`, "https://a.test/v1/orders/8/x-r.html/sure"},
+		{"https://a.test/v1/orders/SEVEN/x-p.html", `{"order":"seven","part":"p"}`, `{"order":"seven","part":"r"}`, "https://a.test/v1/orders/SEVEN/x-r.html"},
+		{"https://a.test/v1/orders/7/x-p.html", `{"order":"7","part":"p"}`, `{"order":"7","part":"p","q":"2"}`, "https://a.test/v1/orders/7/x-p.html"},
+		{"https://a.test/v1/orders/7/x-p.html", `{"order":"7","part":"p"}`, `{"order":"8"}`, "https://a.test/v1/orders/7/x-p.html"}, // the step is skipped
+		{"https://a.test/v2/orders/7/x-p.html", `{"order":"7","part":"p"}`, `{"order":"8","part":"p"}`, "https://a.test/v2/orders/7/x-p.html"},
+		{"https://b.test/v1/orders/7/x-p.html", `{"order":"7","part":"p"}`, `{"order":"8","part":"p"}`, "https://b.test/v1/orders/7/x-p.html"},
+		{"https://a.test/7", `{"order":"7"}`, `{"order":"8"}`, "https://a.test/7"},
+		{"", `{"order":"7"}`, `{"order":"8"}`, ""},
+		{"https://a.test/v1/orders/7/x-p.html", `{"order":"7","part":"p"}`, `{"order":"7","part":"p"}`, "https://a.test/v1/orders/7/x-p.html"},
+	} {
+		b, faults, err := d.Bind(t.Context(), ForEdit, json.RawMessage(c.after))
+		if err != nil || len(faults) > 0 {
+			t.Fatal(faults, err)
+		}
+		if got := d.At(c.preview, b.Values, Changed(json.RawMessage(c.before), b.Values.JSON())); got != c.want {
+			t.Errorf("%s with %s for %s is at %s, want %s", c.preview, c.after, c.before, got, c.want)
+		}
+	}
+}
+
 func TestScope(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"portal.example.com", "files.example.com:8443", "[2606:4700::1]", "127.0.0.1:8080", "plain.example.com:80"}
