@@ -38,6 +38,7 @@ type Record struct {
 	After     string          `json:"after,omitempty"`
 	Holder    string          `json:"holder,omitempty"` // the call that saves a skill
 	Action    json.RawMessage `json:"action,omitempty"` // a skill.Action
+	Key       string          `json:"key,omitempty"`    // of the call of an action; a repetition has the same one. Empty: it has none
 	Values    json.RawMessage `json:"values,omitempty"` // by parameter; empty: as they were recorded
 	// Reads says that a recording without a commit step changes nothing, so that it is replayed.
 	Reads bool `json:"reads,omitempty"`

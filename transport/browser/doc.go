@@ -8,8 +8,9 @@
 // priority, cleans their environment, drops root, and makes them die with their parent. What a
 // killed process left behind is ended by the next New in the same place (Config.Dir): each
 // process has a directory there with a locked file, and its children carry the directory's name
-// in their command lines. A browser that dies or needs more than Config.Memory fails its jobs,
-// and the next job starts another.
+// in their command lines. A browser that dies fails its jobs, and the next job starts another.
+// If a browser needs more than Config.Memory, the processes of its pages and their frames end, the largest
+// first, or the browser if those hold less than a third of that.
 //
 // # Sessions
 //
@@ -45,7 +46,10 @@
 // prepare, a read, a compensation, and a commit with its verification have Config.JobTimeout
 // each.
 //
-// Secrets are opened just before they are typed. They are removed from every title, address,
+// What pages say is cut in the driver: a message to this process has at most 16 MiB.
+//
+// Secrets are opened just before they are typed. What shows them is found in a world of scripts that a page
+// does not reach, so that no page hears of those of another one. They are removed from every title, address,
 // value and message of a report but Read, which is compared and not shown, and painted over in screenshots; while a password field is on
 // the page, no screenshot is taken. A sign-in has failed (session_expired) if the field of its
 // last password is still visible after the sign-in steps, or, with cookies, if the start page

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +169,9 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 			close(unheard)
 		}
 		if err == nil {
-			err = b.connect(e, pw, sandboxed)
+			if err = addEngines(pw.Selectors); err == nil {
+				err = b.connect(e, pw, sandboxed)
+			}
 		} else {
 			err = fmt.Errorf("%w: %s", err, said.String())
 		}
@@ -335,26 +338,39 @@ var (
 	errStuck  = errors.New("the browser did not close a page")
 )
 
-// weigh ends the largest page process when the browser has more memory than it may have, and the
-// browser when that is none of its pages.
+// weigh ends page processes, the largest first, until the browser has no more memory than it may have: a page has one
+// process for itself and one for each other site in its frames. It ends the browser if its pages hold less than a third of
+// that, so that their end would not help for long.
 func (e *engine) weigh(most int64) {
-	pids := familyOf(e.home.path)
+	family := familyOf(e.home.path)
 	// The exact sum costs the kernel a walk through all page tables, so the cheap upper bound is asked first.
-	if mapped(pids) <= most || resident(pids) <= most {
+	if mapped(family) <= most {
 		return
 	}
-	var worst int
-	var size int64
-	for _, pid := range pids {
-		if n := resident([]int{pid}); n > size && isPage(pid) {
-			worst, size = pid, n
+	type part struct {
+		pid  int
+		size int64
+	}
+	var pages []part
+	var all, shown int64
+	for _, pid := range family {
+		n := resident([]int{pid})
+		if all += n; isPage(pid) {
+			shown += n
+			pages = append(pages, part{pid, n})
 		}
 	}
-	if worst == 0 || size < most/3 {
-		e.end(errMemory)
-		return
+	slices.SortFunc(pages, func(a, b part) int { return cmp.Compare(b.size, a.size) })
+	for _, p := range pages {
+		if all <= most || shown < most/3 {
+			break
+		}
+		endProcess(p.pid)
+		all, shown = all-p.size, shown-p.size
 	}
-	endProcess(worst)
+	if all > most {
+		e.end(errMemory)
+	}
 }
 
 // brief returns the first line of an error of the library, without what it quotes: errors carry

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -203,12 +204,25 @@ func (h *home) fill(command []string, driver, chromium string) error {
 			return err
 		}
 	}
+	if err := os.WriteFile(filepath.Join(h.path, boundName), boundJS, 0o644); err != nil {
+		return err
+	}
 	from, to := filepath.Join(driver, "package"), filepath.Join(h.path, "package")
 	if h.uid < 0 {
 		return os.Symlink(from, to)
 	}
 	return os.CopyFS(to, readable{os.DirFS(from)})
 }
+
+// boundJS bounds the messages of the driver to the service, and driverHeap the memory in which it makes them.
+//
+//go:embed page/bound.js
+var boundJS []byte
+
+const (
+	boundName  = "bound.js"
+	driverHeap = 512 << 20
+)
 
 // niceness is the priority of a browser: a tenth of the share that other processes get.
 const niceness = 10
@@ -224,7 +238,8 @@ func (h *home) script(command []string, first bool, program string) string {
 		return fmt.Sprintf("#!/bin/sh\n%sset -- %s \"$@\"\ncommand -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$@\"\nexec \"$@\"\n", h.display, quote(program))
 	}
 	var quoted []string
-	for _, w := range append(append([]string{}, command...), strconv.Itoa(h.uid), strconv.Itoa(h.gid), strconv.Itoa(os.Getpid()), h.work(), program) {
+	for _, w := range append(append([]string{}, command...), strconv.Itoa(h.uid), strconv.Itoa(h.gid), strconv.Itoa(os.Getpid()), h.work(), program,
+		fmt.Sprintf("--max-old-space-size=%d", driverHeap>>20), "--require", filepath.Join(h.path, boundName)) {
 		quoted = append(quoted, quote(w))
 	}
 	return "#!/bin/sh\nexec " + strings.Join(quoted, " ") + " \"$@\"\n"

@@ -196,6 +196,112 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// What a page says reaches the service cut, whatever its length, and the page goes on.
+func TestMessagesOfPagesAreBounded(t *testing.T) {
+	t.Parallel()
+	b, err := New(config(t)) // its driver has work with such messages
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	hostile := serves(t, `<script>document.title = 'x'.repeat(1 << 20); setTimeout(() => { throw new Error('y'.repeat(9 << 20)) }, 0)</script>`) // it is said twice
+	s, err := b.open(t.Context(), hostile.job(t, page("/", false), `{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	thrown := make(chan string, 1)
+	s.page.OnPageError(func(err error) { thrown <- err.Error() })
+	if err := s.goTo(t.Context(), hostile.url); err != nil {
+		t.Fatal(err)
+	}
+	const longest = 2<<20 + 100 // of an error, with where it was thrown
+	select {
+	case text := <-thrown:
+		if len(text) > longest {
+			t.Errorf("an error has %d bytes", len(text))
+		}
+	case <-time.After(testkit.Patience):
+		t.Error("no error is heard of")
+	}
+	v, err := s.page.Evaluate("() => ['z'.repeat(17 << 20), 'end']")
+	if all, ok := v.([]any); err != nil || !ok || len(all) != 2 || len(all[0].(string)) > longest || all[1] != "end" {
+		t.Errorf("a text is not cut: %T %v", v, err)
+	}
+	if title, err := s.title(t.Context()); err != nil || len(title) > maxTitle+3 || !strings.HasPrefix(title, "xxx") {
+		t.Errorf("the title has %d bytes: %v", len(title), err)
+	}
+}
+
+// TestFramesEndNoBrowser: a page whose frames of several sites, each a process of its own, take more memory than a browser may
+// have loses frames. The browser stays, with the pages of others.
+func TestFramesEndNoBrowser(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Memory = 700 << 20
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w := newWorld(t)
+	other, err := b.open(t.Context(), w.job(t, page("/lab/plain", false), `{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	if err := other.goTo(t.Context(), w.url+"/lab/plain"); err != nil {
+		t.Fatal(err)
+	}
+	const frames = 8
+	html, ended := "<!doctype html>", atomic.Int64{}
+	for i := range frames {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.%d:0", i+2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			if r.URL.Path == "/while" { // its connection lasts as long as the frame
+				fmt.Fprint(w, "begun")
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				ended.Add(1)
+				return
+			}
+			fmt.Fprint(w, `<script>fetch('/while').then(() => { const a = new Uint8Array(100 << 20); a.fill(1); window.kept = a })</script>`)
+		}))
+		of.Listener.Close()
+		of.Listener = ln
+		of.Start()
+		t.Cleanup(of.Close)
+		html += `<iframe src="` + of.URL + `"></iframe>`
+	}
+	hostile := serves(t, html)
+	s, err := b.open(t.Context(), hostile.job(t, page("/", false), `{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.goTo(t.Context(), hostile.url); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "frames are ended until the rest fits", func() bool {
+		select {
+		case <-s.e.dead:
+			t.Fatal("the browser was ended: ", s.e.why)
+		default:
+		}
+		return ended.Load() > 0 && resident(familyOf(s.e.home.path)) < cfg.Memory
+	})
+	if n := ended.Load(); n == frames {
+		t.Error("every frame was ended")
+	}
+	if title, err := other.title(t.Context()); err != nil || title == "" || other.trouble() != nil {
+		t.Errorf("the page of another job: %q %v %v", title, err, other.trouble())
+	}
+}
+
 // TestABrowserGivesWay: the processes of a browser have a low priority, also among sessions.
 func TestABrowserGivesWay(t *testing.T) {
 	t.Parallel()

@@ -331,6 +331,8 @@ func TestTheFilledFieldsAreReadBack(t *testing.T) {
 		"the first of two is changed by the second": {`<input id=a><input id=b oninput="document.getElementById('a').value = '8'">`, two, "8", ""},
 		"the second of two is changed":              {`<input id=a><input id=b oninput="this.value = '9'">`, two, "9", ""},
 		"the first of two was changed and is gone":  {`<input id=a oninput="this.value = '8'"><input id=b oninput="document.getElementById('a').remove()">`, two, "8", ""},
+		"a field by its label":                      {`<label for=a>Amount to pay</label><input id=a>`, `{"id":"a","kind":"type","target":{"text":"Amount to pay"},"param":"x"}`, "7", ""},
+		"a list by its label":                       {`<label for=a>Days to wait</label><select id=a><option>6<option>7</select>`, `{"id":"a","kind":"select","target":{"text":"Days to wait"},"param":"x"}`, "7", ""},
 		"a hidden field before the one that is filled": {`<p style="display: none"><input class=q><b class=said>no</b></p><p><input class=q><b class=said>yes</b></p>`,
 			`{"id":"a","kind":"type","target":{"selector":".q"},"param":"x"}`, "7", `{"said":"yes"}`},
 		"a hidden field of the first selector": {`<p style="visibility: hidden"><input class=old><b class=said>no</b></p><p><input class=new><b class=now>yes</b></p>`,
@@ -397,6 +399,63 @@ func TestSecretsArePaintedOver(t *testing.T) {
 				t.Errorf("%s: %s is painted over: %v", name, what, dark)
 			}
 		}
+	}
+}
+
+// A page hears no secret that was typed into another one, whatever functions it changes, and what it shows of one is painted
+// over whatever it says of itself.
+func TestAPageIsLookedAtUnheard(t *testing.T) {
+	t.Parallel()
+	b := quickly(t)
+	const echo = `<p style="top: 100px">It is clerk@shop.example</p>`
+	const hook = `<script>
+		const had = String.prototype.includes;
+		for (const [of, name] of [[String.prototype, 'toLowerCase'], [String.prototype, 'includes'], [String.prototype, 'slice'], [Array.prototype, 'some'], [JSON, 'parse'], [window, 'decodeURIComponent']]) {
+			const was = of[name];
+			of[name] = function (...args) {
+				for (const v of [this, ...args]) if (Reflect.apply(had, String(v), ['clerk@'])) document.getElementById('heard').textContent = name + ' ' + v;
+				return name === 'includes' ? false : Reflect.apply(was, this, args);
+			};
+		}
+	</script>`
+	for name, html := range map[string]string{
+		"functions that it changed":            hook + echo,
+		"an element that hides a property":     `<img name=body>` + echo,
+		"a text in a tree of an element's own": `<div id=host></div><script>document.getElementById('host').attachShadow({ mode: 'open' }).innerHTML = '<p style="position: absolute; width: 400px; height: 40px; margin: 0; top: 100px">clerk@shop.example</p>'</script>`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				fmt.Fprint(w, `<!doctype html><style>* { position: absolute; left: 0; width: 400px; height: 40px; margin: 0; border: 0 }</style>`)
+				if r.URL.Path == "/next" {
+					fmt.Fprint(w, `<p id=heard style="top: 300px">nothing</p>`+html)
+					return
+				}
+				fmt.Fprint(w, `<input id=code>`)
+			}))
+			t.Cleanup(server.Close)
+			w := &world{url: server.URL, host: strings.TrimPrefix(server.URL, "http://"), shots: map[string][]byte{}}
+			r, err := b.Read(t.Context(), w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"auth":{"kind":"credentials","secret_refs":["user"]},"steps":[
+				{"id":"code","phase":"auth","kind":"type","target":{"selector":"#code"},"value":null,"secret":true,"secret_ref":"user"},
+				{"id":"next","kind":"navigate","value":"URL/next"},{"id":"look","kind":"wait","target":{"selector":"#heard"},"value":""}],
+				"result_fields":[{"name":"heard","selector":"#heard"}]}`, `{}`))
+			if err != nil || r.Event != skill.Verified || string(r.Result) != `{"heard":"nothing"}` || len(w.shots) != 4 {
+				t.Fatal(err, show(t, r), string(r.Result), len(w.shots))
+			}
+			for _, shot := range []string{"next", "look", "result"} {
+				img, err := jpeg.Decode(bytes.NewReader(w.shots[shot]))
+				if err != nil {
+					t.Fatal(shot, err)
+				}
+				for y, want := range map[int]bool{120: true, 320: false} {
+					r, g, b, _ := img.At(390, y).RGBA()
+					if dark := r>>8 < 0x50 && g>>8 < 0x50 && b>>8 < 0x50; dark != want {
+						t.Errorf("%s: at %d it is painted over: %v", shot, y, dark)
+					}
+				}
+			}
+		})
 	}
 }
 

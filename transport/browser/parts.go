@@ -350,15 +350,11 @@ func together(n int, f func(i int) error) error {
 
 // look reads address, title and picture of the page.
 func (s *session) look(ctx context.Context, shot string) (skill.Page, error) {
-	p, seen, about := skill.Page{Values: map[string]string{}}, unseen, s.private()
+	p := skill.Page{Values: map[string]string{}}
 	ctx, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
-	err := s.do(ctx, func() error {
-		v, err := s.page.Evaluate(titled, about.about())
-		if all, ok := v.([]any); ok && len(all) == 2 {
-			title, _ := all[0].(string)
-			p.Title, seen = s.secrets.clean(title, maxTitle), number(all[1])
-		}
+	err := s.do(ctx, func() (err error) {
+		p.Title, err = s.title(ctx)
 		p.URL = s.secrets.clean(s.page.URL(), maxAnyURL)
 		return err
 	})
@@ -369,7 +365,6 @@ func (s *session) look(ctx context.Context, shot string) (skill.Page, error) {
 		f := failed(skill.CodeStepFailed, "The page does not answer.")
 		return p, f
 	}
-	s.seen = seen
 	p.Shot = s.shot(ctx, shot)
 	return p, s.trouble()
 }
@@ -409,7 +404,6 @@ func (s *session) Commit(ctx context.Context) *skill.Report {
 		if err != nil {
 			out.Status = skill.StepFailed
 			if s.trouble() == nil && out.Shot == "" {
-				s.seen = unseen
 				out.Shot = s.shot(ctx, commit.ID)
 			}
 			r.Steps = append(r.Steps, out)

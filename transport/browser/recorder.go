@@ -30,6 +30,7 @@ const (
 	recorderEach    = 3           // of one principal
 	recorderTaking  = time.Minute // while a skill is made of a session, no second one is
 	recorderActions = 4           // actions of one session that wait for their turn
+	recorderKeys    = 16          // answers to actions that are kept for a repetition
 	recorderLook    = 10 * time.Second
 	shotEvery       = 250 * time.Millisecond // at most four pictures in a second
 	shotIdle        = time.Second            // of a page on which nothing changes
@@ -95,6 +96,7 @@ type taught struct {
 	rec      skill.Recording
 	secrets  map[string]string
 	pictured time.Time
+	answers  []keyed // of the last actions that had a key
 
 	mu      sync.Mutex // guards what is below
 	view    skill.RecorderSession
@@ -106,6 +108,12 @@ type taught struct {
 	changed chan struct{}
 	timer   *time.Timer
 	until   time.Time // the longest that it lives
+}
+
+// keyed is the answer to an action, under the key of its call.
+type keyed struct {
+	key    string
+	answer *msg.Recorded
 }
 
 type picture struct {
@@ -155,7 +163,7 @@ func (r *Recorder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, er
 		if err := json.Unmarshal(q.Action, &a); err != nil {
 			return nil, fmt.Errorf("read an action: %w", err)
 		}
-		return t.act(ctx, &a)
+		return t.act(ctx, &a, q.Key)
 	case msg.RecordFinish:
 		return t.finish(ctx, q)
 	case msg.RecordEnd:

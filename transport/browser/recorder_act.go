@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/playwright-community/playwright-go"
 
@@ -82,8 +83,9 @@ func parseFound(v any) (*found, error) {
 	return f, nil
 }
 
-// act performs an action and returns the session.
-func (t *taught) act(ctx context.Context, a *skill.Action) (*msg.Recorded, error) {
+// act performs an action and returns the session. An action whose key was used is not performed again: the answer is that of the
+// first time.
+func (t *taught) act(ctx context.Context, a *skill.Action, key string) (*msg.Recorded, error) {
 	select {
 	case t.waiting <- struct{}{}:
 		defer func() { <-t.waiting }()
@@ -94,6 +96,11 @@ func (t *taught) act(ctx context.Context, a *skill.Action) (*msg.Recorded, error
 		return nil, err
 	}
 	defer t.give()
+	for _, k := range t.answers {
+		if key != "" && k.key == key {
+			return k.answer, nil
+		}
+	}
 	if t.s == nil {
 		return nil, badRecord("kind", "the session is not live any more")
 	}
@@ -121,13 +128,18 @@ func (t *taught) act(ctx context.Context, a *skill.Action) (*msg.Recorded, error
 		outcome = "refused"
 	}
 	acted.WithLabelValues(string(a.Kind), outcome).Inc()
-	if shown := t.publish(ctx); err == nil {
-		err = shown
-	}
+	shown := t.publish(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return t.answer()
+	out, err := t.answer()
+	if err != nil {
+		return nil, err
+	}
+	if key != "" { // also if the caller has left: the action was performed
+		t.answers = append(t.answers[max(0, len(t.answers)-recorderKeys+1):], keyed{key, out})
+	}
+	return out, shown
 }
 
 func (t *taught) perform(ctx context.Context, a *skill.Action) error {
@@ -196,6 +208,8 @@ func (t *taught) step(ctx context.Context, a *skill.Action, el *skill.Element, a
 		of.Kind, of.Value, value = skill.ActionKind(skill.Tick), &on, string(on)
 	case k == skill.Tick && !about.Ticks:
 		return badRecord("target", "is neither a checkbox nor a radio button")
+	case k == skill.Press && about != nil && about.Secret && utf8.RuneCountInString(value) == 1:
+		return badRecord("value", "would be recorded as it is: type the whole secret instead")
 	case k == skill.Type && !about.Field:
 		return badRecord("target", "is no field to type into")
 	case k == skill.Select && about.Tag != "select":
@@ -416,10 +430,9 @@ func (t *taught) publish(ctx context.Context) error {
 	if s := t.s; s != nil {
 		limit, cancel := context.WithTimeout(ctx, min(shotTimeout, s.step))
 		defer cancel()
-		err = s.do(limit, func() error {
-			v, err := s.page.Evaluate("() => document.title.slice(0, 2000)", nil)
-			text, _ := v.(string)
-			title, url = s.secrets.clean(text, maxTitle), s.secrets.clean(s.page.URL(), maxAnyURL)
+		err = s.do(limit, func() (err error) {
+			title, err = s.title(limit)
+			url = s.secrets.clean(s.page.URL(), maxAnyURL)
 			return err
 		})
 		if err == nil {

@@ -256,6 +256,9 @@ func TestSecretsOfARecordingAreThoseOfItsSteps(t *testing.T) {
 	if err := p.try(`{"kind":"type","target":{"selector":"#password"},"value":"bell\u0007"}`); !is(err, problem.CodeInvalidArgs, "value: must have 1 to 8192 bytes") {
 		t.Error("a secret that cannot be saved: ", err)
 	}
+	if err := p.try(`{"kind":"press","target":{"selector":"#password"},"value":"r"}`); !is(err, problem.CodeInvalidArgs, "value: would be recorded as it is") {
+		t.Error("a secret that is typed key by key: ", err)
+	}
 	s := p.r.find(&p.q)
 	if s.visits(w.url + "/" + strings.Repeat("x", 1<<20)); len(s.hosts[len(s.hosts)-1]) > maxAnyURL {
 		t.Error("an address is kept with its path")
@@ -470,6 +473,37 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 	e.end(errDied)
 	if err := other.try(`{"kind":"press","value":"Enter"}`); err != nil || other.last.Status != skill.RecorderEnded {
 		t.Errorf("the browser died: %v %s", err, other.last.Status)
+	}
+}
+
+// An action is performed once for each key: a repetition of its call hears what the first heard, also when the session has ended.
+func TestAnActionIsPerformedOnce(t *testing.T) {
+	t.Parallel()
+	p := newPupil(t, recorderOf(quickly(t)), id.TenantID{UUID: id.NewAnywhere()})
+	p.start(serves(t, `<title>Count</title><p id=n>0</p><button id=more onclick="n.textContent = 1 + +n.textContent">More</button>`).url)
+	click := func(key string) string {
+		before := p.all.Len()
+		if err := p.ask(msg.RecordAct, func(q *msg.Record) {
+			q.Action, q.Key = json.RawMessage(`{"kind":"click","target":{"selector":"#more"}}`), key
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return p.all.String()[before:]
+	}
+	first := click("one")
+	for _, c := range []struct{ key, clicks string }{{"one", "1"}, {"two", "2"}, {"", "3"}, {"", "4"}, {"one", "4"}} {
+		if got := click(c.key); c.key == "one" && got != first {
+			t.Errorf("the repetition heard %s, not %s", got, first)
+		}
+		if n, err := p.r.find(&p.q).s.page.Locator("#n").TextContent(); err != nil || n != c.clicks {
+			t.Errorf("after %q: %s clicks, want %s; %v", c.key, n, c.clicks, err)
+		}
+	}
+	if err := p.ask(msg.RecordFinish, nil); err != nil {
+		t.Fatal(err)
+	}
+	if click("one") != first {
+		t.Error("a repetition after the end")
 	}
 }
 

@@ -192,6 +192,42 @@ func nothingIsSentTwice(t *testing.T, in *Browser, sites map[string]func(http.Ha
 	}
 }
 
+// A commit is answered if the site answers it, whatever became of what the page sent besides to hosts that the skill does not
+// name. A request to such a host that was lost makes the outcome unknown, as any.
+func TestWhatACommitSendsBesides(t *testing.T) {
+	t.Parallel()
+	cut := https(onOtherAddress{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { raw("")(w, r) })})
+	t.Cleanup(cut.Close)
+	for name, c := range map[string]struct {
+		policy, to string
+		want       skill.Event
+	}{
+		"the guard refuses the host":   {"", "https://10.0.0.1/count", skill.Clicked},
+		"nothing listens there":        {"", "https://127.0.0.2:9/count", skill.Clicked},
+		"the page's own policy":        {`<meta http-equiv="Content-Security-Policy" content="connect-src 'self'">`, "https://127.0.0.2:9/count", skill.Clicked},
+		"it was cut before its answer": {"", cut.URL + "/count", skill.Lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serves(t, c.policy+`<p id=said></p><button id=act onclick="const no = () => {}; fetch('`+c.to+`', { method: 'POST', mode: 'no-cors', body: 'x=1' }).then(no, no).then(() => fetch('/act', { method: 'POST' })).then(() => { document.getElementById('said').textContent = 'done' })">Do it</button>`)
+			p, r, err := quickly(t).Prepare(t.Context(), s.job(t, pressIt, `{}`))
+			if err != nil || p == nil {
+				t.Fatal(err, show(t, r))
+			}
+			defer p.Close()
+			if r := p.Commit(t.Context()); r.Event != c.want {
+				t.Fatal(show(t, r))
+			}
+			if c.want != skill.Clicked {
+				return
+			}
+			if r := p.Verify(t.Context()); r.Event != skill.Verified {
+				t.Error(show(t, r))
+			}
+		})
+	}
+}
+
 // before opens the page of a shop.
 func (s *shop) before(t *testing.T) Session {
 	t.Helper()

@@ -2,6 +2,8 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
+	"net/url"
 	"slices"
 	"time"
 
@@ -10,32 +12,64 @@ import (
 
 const shotTimeout = 5 * time.Second
 
-// exposed says what of the page must not be in a picture, as a sum: 1 if it has a password field,
-// 2 if a field holds a secret, 4 if a text does, 8 if it has frames, 16 if a field may be one that a
-// secret was typed into, 32 if it has frames of other sites, into which it cannot look.
-const exposed = `({ secrets, fields }) => {
-  let password = false, holds = false, framed = false, typed = false, blind = false;
+// What the service asks a page about itself in the world of scripts that the page does not reach: as selectors of engines
+// that run there. A page's own scripts could change any function, and would be called with the secrets, or tell lies.
+const (
+	exposedEngine = "svc-exposed"
+	titleEngine   = "svc-title"
+)
+
+// engines are the sources of the engines. A page may name an element so that it hides a property of its document or of a
+// form, so those are taken from the prototypes.
+var engines = map[string]string{
+	// It finds as many nodes as the sum of what must not be in a picture: 1 if the page has a password field, 2 if a field
+	// holds a secret, 4 if a text does, 8 if it has frames, 16 if a field may be one that a secret was typed into, 32 if it
+	// has frames of other sites, into which it cannot look.
+	exposedEngine: `{ queryAll(_, about) {
+  const { secrets, fields } = JSON.parse(decodeURIComponent(about));
+  const get = (of, name) => Function.prototype.call.bind(Object.getOwnPropertyDescriptor(of.prototype, name).get);
+  const name = get(Element, 'localName'), inside = get(Element, 'shadowRoot'), bodyOf = get(Document, 'body');
+  let password = false, holds = false, says = false, framed = false, typed = false, blind = false;
   const shows = text => secrets.some(s => text.toLowerCase().includes(s.toLowerCase()));
-  const look = root => {
-    for (const f of fields) { try { typed = typed || f === '' || root.querySelector(f) !== null } catch { typed = true } }
-    for (const e of root.querySelectorAll('*')) {
-      if (e.shadowRoot) look(e.shadowRoot);
-      if (e.localName === 'input' && e.type === 'password') password = true;
-      if ((e.localName === 'input' || e.localName === 'textarea') && shows(String(e.value))) holds = true;
-      if (e.localName === 'iframe' || e.localName === 'frame') { framed = true; try { if (e.contentDocument) look(e.contentDocument); else blind = true } catch { blind = true } }
+  const look = (root, of) => {
+    const find = css => of.prototype.querySelectorAll.call(root, css);
+    for (const f of fields) { try { typed = typed || f === '' || find(f).length > 0 } catch { typed = true } }
+    for (const e of find('*')) {
+      const shadow = inside(e), tag = name(e);
+      if (shadow) { look(shadow, DocumentFragment); says = says || shows(shadow.textContent) }
+      if (tag === 'input' && e.type === 'password') password = true;
+      if ((tag === 'input' || tag === 'textarea') && shows(String(e.value))) holds = true;
+      if (tag === 'iframe' || tag === 'frame' || tag === 'object' || tag === 'embed') { framed = true; try { if (e.contentDocument) look(e.contentDocument, Document); else blind = true } catch { blind = true } }
     }
   };
-  look(document);
-  const text = secrets.length > 0 && document.body ? shows(document.body.textContent) : false;
-  return (password ? 1 : 0) + (holds ? 2 : 0) + (text ? 4 : 0) + (framed ? 8 : 0) + (typed ? 16 : 0) + (blind ? 32 : 0);
-}`
+  look(document, Document);
+  const body = bodyOf(document);
+  says = says || secrets.length > 0 && body !== null && shows(body.textContent);
+  return Array.from({ length: (password ? 1 : 0) + (holds ? 2 : 0) + (says ? 4 : 0) + (framed ? 8 : 0) + (typed ? 16 : 0) + (blind ? 32 : 0) }, () => new Comment(''));
+} }`,
+	// It finds an element with the beginning of the page's title.
+	titleEngine: `{ queryAll() {
+  const e = Document.prototype.createElement.call(document, 'p');
+  e.setAttribute('title', Object.getOwnPropertyDescriptor(Document.prototype, 'title').get.call(document).slice(0, 2000));
+  return [e];
+} }`,
+}
 
-// titled returns the page's title and exposed.
-const titled = `about => [document.title.slice(0, 2000), (` + exposed + `)(about)]`
+// addEngines makes the engines known to a driver.
+func addEngines(to playwright.Selectors) error {
+	for name, source := range engines {
+		if err := to.Register(name, playwright.Script{Content: playwright.String(source)}, playwright.SelectorsRegisterOptions{ContentScript: playwright.Bool(true)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// settled waits for one turn of the page's event loop and returns exposed then, or -1 while the page
-// still loads.
-const settled = `about => new Promise(r => setTimeout(r, 0)).then(() => document.readyState === 'loading' ? -1 : (` + exposed + `)(about))`
+// title returns the beginning of the page's title as it is reported.
+func (s *session) title(ctx context.Context) (string, error) {
+	text, err := s.page.Locator(titleEngine+"=x").GetAttribute("title", playwright.LocatorGetAttributeOptions{Timeout: left(ctx)})
+	return s.secrets.clean(text, maxTitle), err
+}
 
 // secretField is a field that a secret was typed into.
 type secretField struct {
@@ -53,13 +87,17 @@ func (s *session) private() private {
 	return private{slices.Clone(s.secrets.values), slices.Clone(s.fields)}
 }
 
-// about is the argument of exposed.
-func (p *private) about() map[string]any {
+// selector asks what a page exposes of it.
+func (p *private) selector() string {
 	fields := []string{}
 	for _, f := range p.typed {
 		fields = append(fields, f.css...)
 	}
-	return map[string]any{"secrets": append([]string{}, p.values...), "fields": fields}
+	about, err := json.Marshal(map[string]any{"secrets": append([]string{}, p.values...), "fields": fields})
+	if err != nil {
+		panic(err) // texts
+	}
+	return exposedEngine + "=" + url.PathEscape(string(about)) // of which no character means anything to the driver
 }
 
 // shot stores a picture of the page and returns its key, "" if there is none: no picture is taken
@@ -71,10 +109,9 @@ func (s *session) shot(ctx context.Context, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, min(shotTimeout, s.step))
 	defer cancel()
 	var jpeg []byte
-	seen, p := s.seen, s.private()
-	s.seen = unseen
+	p := s.private()
 	if err := s.do(ctx, func() (err error) {
-		jpeg, err = s.picture(ctx, seen, p, false)
+		jpeg, err = s.picture(ctx, p, false)
 		return err
 	}); err != nil || jpeg == nil {
 		return ""
@@ -93,29 +130,27 @@ func (s *session) shot(ctx context.Context, name string) string {
 func (s *session) snap(ctx context.Context) (jpeg []byte) {
 	p := s.private()
 	_ = s.do(ctx, func() (err error) {
-		jpeg, err = s.picture(ctx, unseen, p, true)
+		jpeg, err = s.picture(ctx, p, true)
 		return err
 	})
 	return jpeg
 }
 
 // picture takes a picture in which whatever shows a secret is painted over: the fields that it was typed
-// into, texts, all fields if another one holds it, and frames, into which it does not look. What the page was just seen to
-// expose may be given. The page is looked at again behind the picture, so that nothing is in it that came
-// meanwhile. nil: a password field is there (unless passwords says that they are painted over), or the page does not rest.
-func (s *session) picture(ctx context.Context, seen int, p private, passwords bool) ([]byte, error) {
+// into, texts, all fields if another one holds it, and frames, into which it does not look. The page is looked at again
+// behind the picture, so that nothing is in it that came meanwhile. nil: a password field is there (unless passwords says
+// that they are painted over), or the page does not rest.
+func (s *session) picture(ctx context.Context, p private, passwords bool) ([]byte, error) {
+	ask := s.page.Locator(p.selector())
 	look := func() (int, error) {
-		v, err := s.page.Evaluate(exposed, p.about())
-		return s.withFrames(number(v)), err
+		n, err := ask.Count()
+		return s.withFrames(n), err
 	}
-	again := false
-	for seen = s.withFrames(seen); ; {
-		if seen < 0 {
-			var err error
-			if seen, err = look(); err != nil {
-				return nil, err
-			}
-		}
+	seen, err := look()
+	if err != nil {
+		return nil, err
+	}
+	for again := false; ; again = true {
 		var mask []playwright.Locator
 		if passwords {
 			mask = append(mask, s.page.Locator("css=input[type=password]"))
@@ -133,7 +168,7 @@ func (s *session) picture(ctx context.Context, seen int, p private, passwords bo
 			}
 		}
 		if seen&8 != 0 && len(p.values) > 0 || seen&64 != 0 {
-			mask = append(mask, s.page.Locator("css=iframe, frame"))
+			mask = append(mask, s.page.Locator("css=iframe, frame, object, embed"))
 		}
 		if seen&2 != 0 {
 			mask = append(mask, s.page.Locator("css=input, textarea"))
@@ -150,9 +185,11 @@ func (s *session) picture(ctx context.Context, seen int, p private, passwords bo
 		case again:
 			return nil, nil
 		case err != nil: // the page navigates
-			after = unseen
+			if after, err = look(); err != nil {
+				return nil, err
+			}
 		}
-		seen, again = after, true
+		seen = after
 	}
 }
 
@@ -165,7 +202,7 @@ const (
 // withFrames adds to what a page exposes what its frames of other sites do: 1 if one has a password field, 64
 // if that is not known of one, or if it has one that has not been painted over.
 func (s *session) withFrames(seen int) int {
-	if seen < 0 || seen&32 == 0 {
+	if seen&32 == 0 {
 		return seen
 	}
 	password, quiet := s.frames()
@@ -185,6 +222,7 @@ func (s *session) frames() (password, quiet bool) {
 		return false, true
 	}
 	answers := make(chan [2]bool, len(all))
+	ask := (&private{}).selector()
 	asked := 0
 	for _, f := range all {
 		if f == s.page.MainFrame() {
@@ -197,9 +235,8 @@ func (s *session) frames() (password, quiet bool) {
 					answers <- [2]bool{false, true}
 				}
 			}()
-			v, err := f.Evaluate("() => document.querySelector('input[type=password]') !== null", nil)
-			has, _ := v.(bool)
-			answers <- [2]bool{has, err != nil}
+			n, err := f.Locator(ask).Count()
+			answers <- [2]bool{n&1 != 0, err != nil}
 		})
 	}
 	late := time.NewTimer(frameWait)

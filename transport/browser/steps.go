@@ -252,17 +252,19 @@ func (s *session) goTo(ctx context.Context, url string) error {
 	return f
 }
 
+// settled waits for one turn of the page's event loop, and returns whether the page has loaded then.
+const settled = `() => new Promise(r => setTimeout(r, 0)).then(() => document.readyState !== 'loading')`
+
 // settle waits until what a step began is done: navigations and requests that change something.
 func (s *session) settle(ctx context.Context) error {
-	s.seen = unseen
 	// The page is at rest if nothing is in flight after one turn of its event loop: what the step's events began is
 	// begun by then. Behind each wait it is looked at again, because a redirect ends one request before it begins
 	// the next. A page that navigates meanwhile fails the call.
 	for range mostLooks {
-		bits, p := unseen, s.private()
+		loaded := false
 		if err := s.do(ctx, func() error {
-			if v, err := s.page.Evaluate(settled, p.about()); err == nil {
-				bits = number(v)
+			if v, err := s.page.Evaluate(settled, nil); err == nil {
+				loaded, _ = v.(bool)
 			}
 			return nil
 		}); err != nil {
@@ -271,8 +273,7 @@ func (s *session) settle(ctx context.Context) error {
 		s.mu.Lock()
 		rests := len(s.inFlight) == 0
 		s.mu.Unlock()
-		if rests && bits >= 0 {
-			s.seen = bits
+		if rests && loaded {
 			return nil
 		}
 		if err := s.idle(ctx); err != nil {
@@ -415,6 +416,7 @@ func (s *session) tick(ctx context.Context, st *skill.Step, el playwright.Locato
 
 // pick finds the option of a value, else of a label; -1 if there is none yet.
 const pick = `(e, want) => {
+  e = (e.localName === 'label' && e.control) || e;
   const o = Array.from(e.options || []);
   let i = o.findIndex(x => x.value === want && !x.disabled);
   if (i < 0) i = o.findIndex(x => x.label.trim() === want.trim() && !x.disabled);
@@ -512,8 +514,9 @@ func (s *session) open(ref string) (string, error) {
 const holdsFirst = `(all, want) => all.length ? (` + holds + `)(all[0], want) : null`
 
 // holds returns what a field holds. Of a list it is the selected option's value, and of one that
-// was selected by its label, the label.
+// was selected by its label, the label. A field's label stands for the field, as where it is filled.
 const holds = `(e, want) => {
+  e = (e.localName === 'label' && e.control) || e;
   if (e.type === 'checkbox' || e.type === 'radio') return String(e.checked);
   if (e.options) {
     const o = e.options[e.selectedIndex];

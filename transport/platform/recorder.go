@@ -148,7 +148,11 @@ func (p *Platform) startRecorder(ctx context.Context, c *edge.Caller, in *startR
 	if err != nil {
 		return nil, err
 	}
-	return p.noted(ctx, c, out, "browser_skill.recorder_session.create", nil)
+	noted, err := p.noted(ctx, c, out, "browser_skill.recorder_session.create", nil)
+	if err != nil { // the caller does not hear of the session, which would be in the way of the next one
+		_, _ = p.record(context.WithoutCancel(ctx), c, msg.Record{Do: msg.RecordEnd, Session: out.ID})
+	}
+	return noted, err
 }
 
 func (p *Platform) getRecorder(ctx context.Context, c *edge.Caller, in *readRecorder) (*skill.RecorderSession, error) {
@@ -184,7 +188,12 @@ func (p *Platform) actInRecorder(ctx context.Context, c *edge.Caller, in *actRec
 	if err != nil {
 		return nil, fmt.Errorf("write an action: %w", err)
 	}
-	out, err := p.recorder(ctx, c, msg.Record{Do: msg.RecordAct, Session: in.ID, Action: doc})
+	q := msg.Record{Do: msg.RecordAct, Session: in.ID, Action: doc}
+	if c.Idem != nil { // what was performed is not performed again if its response could not be kept
+		d := digest(c.Idem.IdemKey)
+		q.Key = hex.EncodeToString(append(d[:], c.Idem.Fingerprint[:]...))
+	}
+	out, err := p.recorder(ctx, c, q)
 	if err != nil {
 		return nil, err
 	}

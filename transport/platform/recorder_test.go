@@ -155,6 +155,47 @@ func TestRecorderRoutes(t *testing.T) {
 	w.routes(w.a.fill(), []route{{"outside the residency", "POST", sessions, start, 400, problem.CodeBrowserSkillInvalid, "residency", ""}})
 }
 
+// What a recorder did is not lost with the commit behind it: a session whose start was not noted is ended, and an action has the key
+// of its call, so that a repetition is known.
+func TestARecorderWhoseAnswerIsNotKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := &recorder{live: map[string]*skill.RecorderSession{}, taken: map[id.RecorderSessionID]string{}}
+	w.Platform.Recorder = r
+	const sessions = "/v1/browser-skills/recorder-sessions"
+	const start = `{"start_url": "https://portal.example.com/claims"}`
+	fails := func(table string, call func() answer) {
+		t.Helper()
+		w.exec(`ALTER TABLE ` + table + ` ADD CONSTRAINT no CHECK (false) NOT VALID`)
+		if got := call(); got.status != 500 {
+			t.Errorf("the commit succeeded: %d %s", got.status, got.body)
+		}
+		w.exec(`ALTER TABLE ` + table + ` DROP CONSTRAINT no`)
+	}
+	fails("audit_log", func() answer { return w.call(w.a, "POST", sessions, start) })
+	if got := w.call(w.a, "POST", sessions, start); got.status != 201 {
+		t.Fatalf("the session that was not noted is in the way: %d %s", got.status, got.body)
+	}
+	at := ""
+	for _, s := range r.live {
+		at = sessions + "/" + s.ID.String() + "/actions"
+	}
+	const click, other = `{"kind":"click","target":{"selector":"#send"}}`, `{"kind":"click","target":{"selector":"#other"}}`
+	fails("idempotency", func() answer { return w.call(w.a, "POST", at, click, "Idempotency-Key", "k") })
+	w.call(w.a, "POST", at, click, "Idempotency-Key", "k")
+	w.call(w.a, "POST", at, click, "Idempotency-Key", "l")
+	w.call(w.a, "POST", at, other)
+	var keys []string
+	for _, q := range r.asked {
+		if q.Do == msg.RecordAct {
+			keys = append(keys, q.Key)
+		}
+	}
+	if len(keys) != 4 || keys[0] == "" || keys[0] != keys[1] || keys[2] == keys[0] || keys[2] == "" || keys[3] != "" {
+		t.Errorf("keys %q", keys)
+	}
+}
+
 // A session makes one skill, however many calls ask for it at once; a call that fails leaves it to the next one, and a
 // repetition of a call is that call.
 func TestASessionMakesOneSkill(t *testing.T) {
