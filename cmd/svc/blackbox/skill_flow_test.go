@@ -12,7 +12,7 @@ import (
 func (c *caller) flowOf(t *testing.T, name, node string, nodes ...object) (id string, warnings []string) {
 	t.Helper()
 	ctx := within(t, 20*time.Second)
-	var edges []object
+	edges := []object{}
 	for i := 1; i < len(nodes); i++ {
 		edges = append(edges, object{"from": nodes[i-1]["id"], "to": nodes[i]["id"]})
 	}
