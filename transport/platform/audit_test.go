@@ -17,8 +17,10 @@ func TestAuditAndUsage(t *testing.T) {
 	run := id.NewAnywhere()
 	insert := func(p party, at, kind string, run *id.UUID, agent *id.AgentID, model string, in, out int, cost float64, detail *string) {
 		t.Helper()
-		_, err := w.admin.Exec(t.Context(), `INSERT INTO usage_records (tenant_id, id, at, kind, run_id, agent_id, model, tokens_in, tokens_out, cost_usd, detail)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, p.tenant, id.NewAnywhere(), at, kind, run, agent, model, in, out, cost, detail)
+		when, err := time.Parse(time.RFC3339, at)
+		w.must(err)
+		_, err = w.admin.Exec(t.Context(), `INSERT INTO usage_records (tenant_id, id, at, kind, run_id, agent_id, model, tokens_in, tokens_out, cost_usd, detail)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, p.tenant, id.At(when), at, kind, run, agent, model, in, out, cost, detail)
 		w.must(err)
 	}
 	skill := `{"mode": "run", "status": "committed", "steps": 4, "screenshots": 2}`
@@ -102,8 +104,9 @@ func TestAuditAndUsage(t *testing.T) {
 
 	// The audit log by time: since is inclusive, until is not.
 	for i := range 4 {
+		at := time.Date(2026, 1, 1, i, 0, 0, 0, time.UTC)
 		_, err := w.admin.Exec(t.Context(), `INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) VALUES ($1, $2, $3, 'system', $4, 'thing', $5)`,
-			w.a.tenant, id.NewAnywhere(), time.Date(2026, 1, 1, i, 0, 0, 0, time.UTC), fmt.Sprint("thing.", i), id.NewAnywhere())
+			w.a.tenant, id.At(at), at, fmt.Sprint("thing.", i), id.NewAnywhere())
 		w.must(err)
 	}
 	for query, want := range map[string]string{
