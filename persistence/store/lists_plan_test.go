@@ -137,7 +137,8 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 	}
 	grow(18_000)
 	for i := range reads {
-		if n, plan := measure(&reads[i]); n > 1.3*first[i]+25 || n > 300 {
+		// An index may have become a level deeper, and the planner may join in another order: two blocks for each row of a page.
+		if n, plan := measure(&reads[i]); n > 1.3*first[i]+2*26 || n > 300 {
 			t.Errorf("%s: %v blocks with 2,000 rows, %v with 20,000:\n%s", reads[i].what, first[i], n, plan)
 		} else {
 			t.Logf("%s: %v and %v blocks", reads[i].what, first[i], n)
