@@ -395,6 +395,9 @@ func (s *session) Commit(ctx context.Context) *skill.Report {
 				more = s.requests() != began
 			}
 		}
+		if err == nil && out.Shot == "" { // a browser that died may not have told of a request
+			err = s.answered(ctx)
+		}
 		s.mu.Lock()
 		s.confirm = false
 		s.mu.Unlock()
