@@ -203,7 +203,7 @@ func NodeCompletedData(node, nodeType, status string, child *id.RunID) json.RawM
 }
 
 func document(v any) json.RawMessage {
-	b, err := json.Marshal(v)
+	b, err := encode(v)
 	if err != nil {
 		panic(err) // ids, times and texts can always be encoded
 	}

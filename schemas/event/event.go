@@ -8,6 +8,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -112,7 +113,7 @@ type Frame struct {
 // New encodes a frame whose data are the fields of v, a struct or map; the type is inserted
 // before them.
 func New(t Type, pos Pos, v any) (*Frame, error) {
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +127,24 @@ func New(t Type, pos Pos, v any) (*Frame, error) {
 	}
 	f.wire = append(b, '\n', '\n')
 	return f, nil
+}
+
+// encode is json.Marshal without escapes for HTML: a frame is as large as what it holds. Like
+// appendString it escapes U+2028 and U+2029, in documents too.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	data := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	for raw, escaped := range map[string]string{"\u2028": `\u2028`, "\u2029": `\u2029`} {
+		if bytes.Contains(data, []byte(raw)) {
+			data = bytes.ReplaceAll(data, []byte(raw), []byte(escaped))
+		}
+	}
+	return data, nil
 }
 
 // Delta encodes live text: an llm.delta or an llm.thinking whose position is the one after

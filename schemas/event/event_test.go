@@ -86,6 +86,25 @@ func TestAfterCutsText(t *testing.T) {
 	}
 }
 
+// A frame has the characters of what it holds, live and as a mark; only what may end a line is escaped.
+func TestFramesHoldTheirTextsAsTheyAre(t *testing.T) {
+	const text = "<b>A & B</b>\u2028\u2029\n"
+	const want = `<b>A & B</b>\u2028\u2029\n`
+	output := json.RawMessage(`{"text":"<b>A & B</b>` + "\u2028\u2029" + `\n"}`)
+	for name, f := range map[string]*Frame{
+		"run.failed":       Failed(7, "MODEL_ERROR", text),
+		"run.completed":    Completed(7, output, 1, 2, 3),
+		"its relay":        Completed(7, output, 1, 2, 3).Relay(),
+		"handoff":          Marked(7, Handoff, HandoffData(text, "b")),
+		"llm.delta":        Delta(LLMDelta, Pos{2, 40}, 0, text),
+		"retrieval.result": Retrieved(7, 0, json.RawMessage(`{"results":[{"kb":"a","chunks":[`+string(output)+`]}]}`))[0],
+	} {
+		if got := string(f.Data()); !strings.Contains(got, `"`+want+`"`) || !json.Valid(f.Data()) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func FuzzDeltaIsTheJSONOfItsText(f *testing.F) {
 	for _, s := range []string{"", "plain", "\"\\\n\r\t\x00\x1f", "é\u2028\u2029😀", "\xff\xfe"} {
 		f.Add(s)

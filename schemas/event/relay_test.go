@@ -87,7 +87,7 @@ func TestTheRelaysTable(t *testing.T) {
 		{"run.resumed {}", Marked(6, RunResumed, ResumedData(id.ApprovalID{}, lifecycle.ActionApprove)), mark(RunResumed, ResumedData(id.ApprovalID{}, lifecycle.ActionApprove)),
 			"event: run.resumed\nid: 6\ndata: {\"type\":\"run.resumed\"}\n\n"},
 		{"run.completed { status, text }", answer(`{"text":"It is <b>.","json":{"n":1}}`), answered(`{"text":"It is <b>.","json":{"n":1}}`),
-			"event: run.completed\nid: 7\ndata: {\"type\":\"run.completed\",\"status\":\"succeeded\",\"text\":\"It is \\u003cb\\u003e.\"}\n\n"},
+			"event: run.completed\nid: 7\ndata: {\"type\":\"run.completed\",\"status\":\"succeeded\",\"text\":\"It is <b>.\"}\n\n"},
 		{"text is the final assistant text, as short as it may be", answer(`{"text":""}`), answered(`{"text":""}`),
 			"event: run.completed\nid: 7\ndata: {\"type\":\"run.completed\",\"status\":\"succeeded\",\"text\":\"\"}\n\n"},
 		{"or null: an output without text", answer(`{"json":{"text":"x"}}`), answered(`{"json":{"text":"x"}}`),

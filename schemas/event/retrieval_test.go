@@ -35,7 +35,7 @@ func TestFramesOfARetrieval(t *testing.T) {
 	if got := shown(all); !slices.Equal(got, want) {
 		t.Fatalf("%v", got)
 	}
-	if got, want := string(all[3].Data()), `{"type":"retrieval.result","idx":0,"kb":"a","chunks":[{"text":"\u003cé\u003e"}]}`; got != want {
+	if got, want := string(all[3].Data()), `{"type":"retrieval.result","idx":0,"kb":"a","chunks":[{"text":"<é>"}]}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for i, at := range all {
