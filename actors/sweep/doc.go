@@ -19,8 +19,9 @@
 // because a live former owner may continue until it learns of the move. Every few seconds a
 // pass over all shards of the node finds the rest, such as lost messages between actors.
 //
-// Order: timers by due time; the work of a kind in rotation between tenants, so that the
-// backlog of one tenant does not delay another. Limits: one query at a time in each loop,
+// Order: timers by due time, but once a tick has told 100 timers of a tenant, those of the
+// other tenants go first; the work of a kind in rotation between tenants. So the backlog of one
+// tenant does not delay another. Limits: one query at a time in each loop,
 // pages of fixed size, a bounded number of pages and of wakes in each tick, and a bounded
 // queue of entities to wake. When the queue is full, a tenant with more than its share of it
 // is searched again later. Loss: the next tick or pass repeats what was lost. Telling an

@@ -70,7 +70,8 @@ type Config struct {
 const (
 	claimBatch  = 500
 	claimRounds = 20
-	gainedPages = 4 // a pass over gained shards reads so many times the pages of a pass over all shards
+	claimTurn   = 100 // timers of a tenant, after which those of the others are claimed first
+	gainedPages = 4   // a pass over gained shards reads so many times the pages of a pass over all shards
 )
 
 const (
@@ -85,7 +86,8 @@ type Sweep struct {
 	cfg Config
 
 	toTimers gains
-	claimed  shards // used by the loop of the timers only: gained shards whose timers are still claimed
+	claimed  shards              // used by the loop of the timers only: gained shards whose timers are still claimed
+	turns    map[id.TenantID]int // likewise: timers claimed since the last claim that left no tenant's
 
 	searches   []*search    // each used by its own loop only
 	retentions []*retention // likewise
@@ -155,7 +157,7 @@ func New(cfg Config) *Sweep {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sweep{cfg: cfg, toTimers: newGains()}
+	s := &Sweep{cfg: cfg, toTimers: newGains(), turns: map[id.TenantID]int{}}
 	keep := func(all []feed.Retention) {
 		for _, r := range all {
 			s.retentions = append(s.retentions, &retention{Retention: r, batch: retainBatch})
@@ -264,10 +266,17 @@ func (s *Sweep) timers(ctx context.Context) (n int, err error) {
 		}
 		s.claimed = shards{}
 	}
+	// The timers of a tenant with more than its turn are claimed after all timers of the others.
+	rest := false
 	for range claimRounds {
-		due, err := s.cfg.Rows.ClaimTimers(ctx, feed.Claim{Shards: own, Limit: claimBatch, Hold: claimHold, By: s.cfg.Member})
+		claim := feed.Claim{Shards: own, Limit: claimBatch, Hold: claimHold, By: s.cfg.Member}
+		if !rest {
+			claim.Without = s.hadTurn()
+		}
+		due, err := s.cfg.Rows.ClaimTimers(ctx, claim)
 		var moved []feed.Timer
 		for _, t := range due {
+			s.turns[t.Tenant]++
 			if !s.cfg.Node.Owns(t.Entity.Shard()) { // it moved after own was read
 				moved = append(moved, t)
 				continue
@@ -281,9 +290,27 @@ func (s *Sweep) timers(ctx context.Context) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		if len(due) < claimBatch || len(moved) > 0 {
+		if len(moved) > 0 {
 			break
+		}
+		if len(due) < claimBatch {
+			clear(s.turns)
+			if len(claim.Without) == 0 {
+				break
+			}
+			rest = true
 		}
 	}
 	return n, nil
+}
+
+// hadTurn returns the tenants whose timers wait until those of the others are claimed.
+func (s *Sweep) hadTurn() []id.TenantID {
+	var had []id.TenantID
+	for t, n := range s.turns {
+		if n >= claimTurn {
+			had = append(had, t)
+		}
+	}
+	return had
 }

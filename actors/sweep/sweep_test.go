@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -164,9 +165,14 @@ func (f *fake) ClaimTimers(_ context.Context, c feed.Claim) ([]feed.Timer, error
 	if f.err != nil || c.Hold != 10*time.Second {
 		return nil, f.err
 	}
-	n := min(c.Limit, len(f.timers))
-	due := f.timers[:n]
-	f.timers = f.timers[n:]
+	var due []feed.Timer
+	f.timers = slices.DeleteFunc(f.timers, func(t feed.Timer) bool {
+		claimed := len(due) < c.Limit && !slices.Contains(c.Without, t.Tenant)
+		if claimed {
+			due = append(due, t)
+		}
+		return claimed
+	})
 	return due, nil
 }
 
@@ -278,6 +284,50 @@ func TestDueTimersReachTheirOwners(t *testing.T) {
 	}
 	if r, _ := s.runOnce(t.Context()); r.timers != claimBatch*2+7 {
 		t.Errorf("%d of a crowd in one tick", r.timers)
+	}
+}
+
+// A tenant with more due timers than a tick can tell delays those of the others by one round.
+func TestDueTimersOfOneTenantDelayNoOthers(t *testing.T) {
+	loud, second := id.TenantID{UUID: id.UUID{15: 1}}, id.TenantID{UUID: id.UUID{15: 2}}
+	f := &fake{}
+	for i := range 3 * claimRounds * claimBatch { // two loud tenants, one behind the other
+		of := loud
+		if i >= 2*claimRounds*claimBatch {
+			of = second
+		}
+		f.timers = append(f.timers, feed.Timer{Tenant: of, Kind: "run", Name: "loud"})
+	}
+	quiet := func(n int) {
+		for i := range n {
+			f.timers = append(f.timers, feed.Timer{Tenant: id.TenantID{UUID: id.UUID{14: 1, 15: byte(i)}}, Kind: "approval", Entity: id.UUID{15: byte(i)}, Name: "expire"})
+		}
+	}
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	for tick := range 3 {
+		f.told = nil
+		quiet(50)
+		r, err := s.runOnce(t.Context())
+		if err != nil || r.timers < (claimRounds-2)*claimBatch {
+			t.Fatalf("tick %d: %+v %v", tick, r, err)
+		}
+		last, n := 0, 0
+		for i, told := range f.told {
+			if strings.HasPrefix(told, "approval") {
+				last, n = i, n+1
+			}
+		}
+		if n != 50 || last >= 3*claimBatch {
+			t.Errorf("tick %d: %d of 50 timers of quiet tenants were told, the last one behind %d others", tick, n, last)
+		}
+	}
+	for len(f.timers) > 0 {
+		if _, err := s.runOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.turns) > 0 {
+		t.Errorf("nothing is due, and %d tenants have had their turn", len(s.turns))
 	}
 }
 

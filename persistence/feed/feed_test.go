@@ -415,6 +415,27 @@ func TestTimersAreClaimedOnceAndComeBack(t *testing.T) {
 	}
 }
 
+func TestTimersWithoutThoseOfATenant(t *testing.T) {
+	db := pgtest.New(t)
+	loud := setUp(t, db.System(t))
+	quiet := setUp(t, loud.pool)
+	for i := range 9 {
+		loud.timer(id.NewAnywhere(), "loud", fmt.Sprintf("-%d min", 2+i))
+	}
+	quiet.timer(id.NewAnywhere(), "minted", "-1 s")
+	quiet.timer(foreign(), "foreign", "-1 s")
+	s := NewSweep(loud.pool)
+	c := claim(4, everywhere...)
+	c.Without = []id.TenantID{loud.tenant}
+	if got, err := s.ClaimTimers(t.Context(), c); err != nil || names(got) != "foreign minted" {
+		t.Errorf("without a tenant: %q %v", names(got), err)
+	}
+	c.Without = nil
+	if got, err := s.ClaimTimers(t.Context(), c); err != nil || names(got) != "loud loud loud loud" {
+		t.Errorf("of all tenants: %q %v", names(got), err)
+	}
+}
+
 func TestTimersOfSomeShards(t *testing.T) {
 	db := pgtest.New(t)
 	r := setUp(t, db.System(t))

@@ -41,6 +41,8 @@ type Claim struct {
 	Shards []id.Shard
 	Limit  int
 	Hold   time.Duration
+	// Without are tenants whose timers are not claimed.
+	Without []id.TenantID
 	// By is the member that claims. A member that is marked dead or has no lease claims
 	// nothing. The zero value skips this check.
 	By id.MemberID
@@ -60,10 +62,11 @@ func (s *Sweep) ClaimTimers(ctx context.Context, c Claim) ([]Timer, error) {
 	if !c.By.IsZero() {
 		by = &c.By
 	}
+	without := append([]id.TenantID{}, c.Without...) // not NULL
 	var timers []Timer
 	var foreign []id.UUID
 	var b pgx.Batch
-	b.Queue(claimTimersSQL, c.Limit, c.Hold, by, lines(c.Shards), []id.UUID{}).Query(func(rows pgx.Rows) (err error) {
+	b.Queue(claimTimersSQL, c.Limit, c.Hold, by, lines(c.Shards), []id.UUID{}, without).Query(func(rows pgx.Rows) (err error) {
 		timers, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Timer])
 		return err
 	})
@@ -78,7 +81,7 @@ func (s *Sweep) ClaimTimers(ctx context.Context, c Claim) ([]Timer, error) {
 	if len(foreign) == 0 || len(timers) == c.Limit {
 		return timers, nil
 	}
-	rows, err := s.pool.Query(ctx, claimTimersSQL, c.Limit-len(timers), c.Hold, by, []int32{}, foreign)
+	rows, err := s.pool.Query(ctx, claimTimersSQL, c.Limit-len(timers), c.Hold, by, []int32{}, foreign, without)
 	if err != nil {
 		return timers, fmt.Errorf("claim timers of foreign ids: %w", err)
 	}

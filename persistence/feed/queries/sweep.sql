@@ -1,5 +1,5 @@
--- Claims unclaimed due timers of the shards, oldest first. A node that is marked dead or has
--- lost its lease claims nothing. The lock on its row makes a peer that marks it wait, so that
+-- Claims unclaimed due timers of the shards, oldest first, without those of the tenants in $6.
+-- A node that is marked dead or has lost its lease claims nothing. The lock on its row makes a peer that marks it wait, so that
 -- the new owner, which ends the claims, sees all of them. Without a member ($3 is NULL) there
 -- is no such check.
 -- name: claim_timers
@@ -11,7 +11,7 @@ FROM (
   SELECT tenant_id, kind, entity_id, name FROM timers
   WHERE ($3::uuid IS NULL OR EXISTS (SELECT FROM fence))
     AND due_at <= now() AND (claimed_until IS NULL OR claimed_until <= now())
-    AND (shard_of(entity_id) = ANY ($4::int[]) OR entity_id = ANY ($5::uuid[]))
+    AND (shard_of(entity_id) = ANY ($4::int[]) OR entity_id = ANY ($5::uuid[])) AND tenant_id <> ALL ($6::uuid[])
   ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ) due
 WHERE t.tenant_id = due.tenant_id AND t.kind = due.kind AND t.entity_id = due.entity_id AND t.name = due.name
