@@ -218,13 +218,25 @@ func (a admitted) Ask(ctx context.Context, kind string, tenant id.TenantID, acto
 	}
 	switch message.(type) {
 	case msg.Post, msg.StartOne, msg.StartWorkflow:
-		release, err := a.writer.Admit(ctx, tenant)
+		release, err := a.admit(ctx, tenant)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
 	}
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: tenant, ID: actor}, message)
+}
+
+// admit waits for the turn of new work. Its caller may have been revoked meanwhile.
+func (a admitted) admit(ctx context.Context, tenant id.TenantID) (release func(), err error) {
+	if release, err = a.writer.Admit(ctx, tenant); err != nil {
+		return nil, err
+	}
+	if err := edge.Again(ctx); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // wake makes the actor of a row look at it, if this service has actors of that kind.

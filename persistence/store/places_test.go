@@ -13,6 +13,7 @@ import (
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // The changes of a tenant that wait for something leave connections to others, and so do its changes of many
@@ -63,6 +64,36 @@ func TestChangesLeaveConnectionsToOthers(t *testing.T) {
 	wg.Wait()
 	if err := errors.Join(quick(By{Tenant: a}), quick(By{Tenant: a, Long: true})); err != nil {
 		t.Error(err)
+	}
+}
+
+// Between the request and its place a caller may have been revoked: such a change is not begun.
+func TestAChangeAsksAgainOnceItHasItsPlace(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := New(db.API(t), vault.New(vault.NewSecret32([32]byte{1})))
+	tenant := pgtest.Tenant(t, db.Admin(t))
+	for range changesEach {
+		if err := s.changes.Take(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revoked := errors.New("revoked")
+	asked, said := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		said <- s.Change(t.Context(), By{Tenant: tenant, Again: func() error { asked <- struct{}{}; return revoked }},
+			func(context.Context, *Tx) ([]byte, error) { t.Error("it was begun"); return nil, nil })
+	}()
+	testkit.Eventually(t, "the change waits", s.changes.Wanted)
+	if len(asked) > 0 {
+		t.Error("it was asked before it waited")
+	}
+	s.changes.Give(tenant)
+	if err := <-said; !errors.Is(err, revoked) {
+		t.Errorf("got %v", err)
+	}
+	if !s.changes.Try(tenant) {
+		t.Error("it keeps its place")
 	}
 }
 

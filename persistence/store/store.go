@@ -102,6 +102,8 @@ type By struct {
 	Long   bool  // the change ends within LongTimeout
 	// Patience is how long the change waits for a place of the tenant; 0: Timeout.
 	Patience time.Duration
+	// Again, if set, reports whether the caller is still allowed to, once the change has its place.
+	Again func() error
 }
 
 // Idem is the key under which the response of a change is kept.
@@ -239,6 +241,11 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 		return err
 	}
 	defer leave()
+	if by.Again != nil {
+		if err := by.Again(); err != nil {
+			return err
+		}
+	}
 	within := Timeout + lockPatience
 	if by.Long {
 		within = LongTimeout

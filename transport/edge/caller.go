@@ -40,6 +40,7 @@ type Caller struct {
 	Idem      *Idempotency // nil without an Idempotency-Key
 	Run       id.RunID     // the run that the request started; its handler sets it
 
+	rq      *request // while its handler runs
 	headers []Header
 	quota   quota.Quota // the tightest limit that the call was charged to; no Limit means none
 }
@@ -49,6 +50,24 @@ func (c *Caller) Charged(q quota.Quota) {
 	if c.quota.Limit == 0 || q.Remaining < c.quota.Remaining {
 		c.quota = q
 	}
+}
+
+// Again authenticates the caller once more, after a wait within its request whose length others
+// decide, as at the end of a body: credentials that were revoked meanwhile end there, and a changed
+// role counts. Only the handler calls it.
+func (c *Caller) Again() error {
+	if c.rq == nil {
+		return nil
+	}
+	return c.rq.authenticateAgain()
+}
+
+// Again is Caller.Again for the caller of the request that ctx belongs to, if it belongs to one.
+func Again(ctx context.Context) error {
+	if c, ok := ctx.Value(quota.Key{}).(*Caller); ok {
+		return c.Again()
+	}
+	return nil
 }
 
 // Header is one header field of a response.

@@ -20,6 +20,7 @@
 //
 // A client decides how long its body takes, so at the end of a body that was not there with its
 // head the caller is authenticated again, and has the role that it has then. That charges nothing.
+// Handlers do the same after they have waited for a place (Caller.Again).
 //
 // A node without its lease serves only its health routes. A draining node serves everything
 // and closes each connection after its response.

@@ -305,6 +305,9 @@ func (s *Server) finish(rq *request) {
 	if rq.id == "" {
 		rq.id = s.newRequestID()
 	}
+	if rq.caller != nil {
+		rq.caller.rq = nil
+	}
 	if !rq.stolen {
 		if s.leaving.Load() != nil {
 			fc.SetConnectionClose()
@@ -405,7 +408,7 @@ func (s *Server) serve(rq *request) error {
 	} else {
 		rq.ep = s.cfg.Table.router.find(rq.method, rq.path, fc)
 	}
-	rq.caller = &Caller{IP: ip, RequestID: rq.id}
+	rq.caller = &Caller{IP: ip, RequestID: rq.id, rq: rq}
 	rq.ctx = &callCtx{Context: s.base, caller: rq.caller}
 	if rq.ep == nil {
 		return s.noRoute(rq, ip)
@@ -563,7 +566,8 @@ func (e *endpoint) mayCall(has lifecycle.Role) error {
 }
 
 // authenticateAgain identifies the caller anew after a wait whose length others decide: the
-// client, who sends the body, or another request with the same idempotency key. Credentials
+// client, who sends the body, another request with the same idempotency key, or the work before a
+// place of the tenant. Credentials
 // that were revoked meanwhile end there, and a changed role counts. Nothing is charged, and
 // credentials that still hold are cached.
 func (rq *request) authenticateAgain() error {

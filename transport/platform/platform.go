@@ -325,7 +325,7 @@ func (p *Platform) version(ctx context.Context, t id.TenantID, a id.AgentID) (ve
 
 // by returns the caller in the form that the store and the audit log use.
 func by(c *edge.Caller) store.By {
-	b := store.By{Tenant: c.Tenant, Actor: c.Principal}
+	b := store.By{Tenant: c.Tenant, Actor: c.Principal, Again: c.Again}
 	if c.IP.IsValid() {
 		b.IP = c.IP.String()
 	}

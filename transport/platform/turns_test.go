@@ -2,6 +2,7 @@ package platform
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"agentsvc/schemas/testkit"
@@ -41,5 +42,34 @@ func TestChecksOfTenantsTakeTurns(t *testing.T) {
 		if a := <-said; a.status/100 != 2 {
 			t.Errorf("%s: %d %s", line, a.status, a.body)
 		}
+	}
+}
+
+// A key that is revoked while its request waits, with a body that had arrived, changes nothing.
+func TestWhatIsRevokedWhileItWaitsChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	places := limit.New(2, 1)
+	w.Judging = places
+	key := w.call(w.a, "POST", "/v1/api-keys", `{"name": "old"}`)
+	old := w.a
+	old.secret, _ = key.get("secret").(string)
+	if err := places.Take(t.Context(), w.a.tenant); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan answer, 1)
+	go func() {
+		said <- w.call(old, "POST", "/v1/agents", `{"name": "x", "slug": "late", "manifest": `+manifest+`}`)
+	}()
+	testkit.Eventually(t, "the check waits", places.Wanted)
+	if got := w.call(w.a, "DELETE", "/v1/api-keys/"+fmt.Sprint(key.get("id")), ""); got.status != 204 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	places.Give(w.a.tenant)
+	if got := <-said; got.status != 401 || got.code() != "UNAUTHORIZED" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if got := w.call(w.a, "GET", "/v1/agents", ""); got.status != 200 || strings.Contains(got.body, `"late"`) {
+		t.Errorf("%d %s", got.status, got.body)
 	}
 }
