@@ -3,6 +3,7 @@ package edge
 import (
 	"bytes"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -10,34 +11,36 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Bytes of large JSON answers that wait for their clients to read them.
+// Bytes of large JSON answers that wait for their clients to read them, and as many of large
+// JSON bodies that arrive or whose requests are served.
 const (
-	smallAnswer = 256 << 10
-	answersEach = 64 << 20  // of an account on this node
-	answersAll  = 256 << 20 // of this node
+	small    = 256 << 10
+	heldEach = 64 << 20  // of an account on this node
+	heldAll  = 256 << 20 // of this node
 )
 
-// account is whose answers count together: a tenant's people and keys, or its visitors, who are
-// anyone.
+// account is whose bytes count together: a tenant's people and keys, or its visitors, who are
+// anyone, or an address whose request is of no tenant yet.
 type account struct {
 	tenant   id.TenantID
 	visitors bool
+	ip       netip.Addr
 }
 
-// answers counts the large answers of this node that were not read yet. An account without one
-// may always send one, however large it is and however much the others hold. Small ones are not
-// counted.
-type answers struct {
+// large counts the large answers of this node that were not read yet, or its large bodies. An
+// account without one may always have one, however large it is and however much the others hold.
+// Small ones are not counted.
+type large struct {
 	mu  sync.Mutex // guards the fields below
 	all int64
 	of  map[account]int64
 }
 
-// take counts an answer of n bytes. It reports false if the account holds too much for another one.
-func (a *answers) take(of account, n int64) bool {
+// take counts n bytes. It reports false if the account holds too much for another one.
+func (a *large) take(of account, n int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.of[of] > 0 && (a.of[of]+n > answersEach || a.all+n > answersAll) {
+	if a.of[of] > 0 && (a.of[of]+n > heldEach || a.all+n > heldAll) {
 		return false
 	}
 	a.add(of, n)
@@ -45,13 +48,13 @@ func (a *answers) take(of account, n int64) bool {
 }
 
 // change counts n more bytes, or fewer, whatever the account holds.
-func (a *answers) change(of account, n int64) {
+func (a *large) change(of account, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(of, n)
 }
 
-func (a *answers) add(of account, n int64) {
+func (a *large) add(of account, n int64) {
 	if a.of == nil {
 		a.of = map[account]int64{}
 	}
@@ -62,10 +65,10 @@ func (a *answers) add(of account, n int64) {
 }
 
 // over reports whether the account holds more than reads alone can.
-func (a *answers) over(of account) bool {
+func (a *large) over(of account) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.of[of] > answersEach
+	return a.of[of] > heldEach
 }
 
 func unread() *problem.Error {
@@ -74,7 +77,24 @@ func unread() *problem.Error {
 }
 
 func (rq *request) account() account {
-	return account{rq.caller.Tenant, !rq.caller.Embed.Key.IsZero()}
+	if rq.caller.Tenant.IsZero() {
+		return account{ip: bucketIP(rq.caller.IP)}
+	}
+	return account{tenant: rq.caller.Tenant, visitors: !rq.caller.Embed.Key.IsZero()}
+}
+
+// hold counts the body of the request, if it is large, until the request is finished. n is its
+// length, or the longest that it may have.
+func (rq *request) hold(n int64) error {
+	if n <= small || rq.held > 0 {
+		return nil
+	}
+	of := rq.account()
+	if !rq.srv.bodies.take(of, n) {
+		return problem.RateLimited("Requests with large bodies are arriving or being served, as many as may at a time. Wait for their answers first (scope: bodies).", time.Second)
+	}
+	rq.heldBy, rq.held = of, n
+	return nil
 }
 
 // reads reports whether the request changes nothing, so that it can be refused at its end too.
@@ -88,7 +108,7 @@ func (rq *request) json(status int, body []byte) error {
 		rq.answer(status, "", nil)
 		return nil
 	}
-	if len(body) <= smallAnswer || rq.method == http.MethodHead {
+	if len(body) <= small || rq.method == http.MethodHead {
 		rq.answer(status, "application/json", body)
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // held returns the bytes of answers that an account holds.
-func (a *answers) held(of account) int64 {
+func (a *large) held(of account) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.of[of]
@@ -69,7 +69,7 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 		}
 	}
 	var unread []net.Conn
-	for range answersEach / size {
+	for range heldEach / size {
 		unread = append(unread, ask("GET"))
 	}
 	refused("a fifth", w.call("GET", "/v1/large", ""))
@@ -83,7 +83,7 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 		whole(cookie, w.call("GET", "/v1/large", "", "Authorization: -", "X-Tenant-Id: -", "Cookie: svc_session="+cookie))
 	}
 	whole("a change", w.call("POST", "/v1/large", ""))
-	testkit.Eventually(t, "it is read", func() bool { return w.srv.answers.held(own) <= answersEach })
+	testkit.Eventually(t, "it is read", func() bool { return w.srv.answers.held(own) <= heldEach })
 	change := ask("POST")
 	refused("a change after one that is not read", w.call("POST", "/v1/poke", ""))
 	if got := w.call("GET", "/v1/threads", ""); got.status != 200 {
@@ -94,7 +94,7 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole("the change, later", got)
-	testkit.Eventually(t, "it is read", func() bool { return w.srv.answers.held(own) <= answersEach })
+	testkit.Eventually(t, "it is read", func() bool { return w.srv.answers.held(own) <= heldEach })
 	if got := w.call("POST", "/v1/poke", ""); got.status != 200 {
 		t.Errorf("a change: %d %s", got.status, got.body)
 	}

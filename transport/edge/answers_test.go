@@ -8,11 +8,11 @@ import (
 
 // The accounts of a node share a limit, above which each may hold one answer.
 func TestAnswersOfANodeAreBounded(t *testing.T) {
-	var a answers
-	for range answersAll / answersEach {
+	var a large
+	for range heldAll / heldEach {
 		of := account{tenant: id.TenantID{UUID: id.NewAnywhere()}}
 		for range 2 {
-			if !a.take(of, answersEach/2) {
+			if !a.take(of, heldEach/2) {
 				t.Fatal("an account may not hold as much as it may")
 			}
 		}
@@ -21,7 +21,7 @@ func TestAnswersOfANodeAreBounded(t *testing.T) {
 		}
 	}
 	of := account{tenant: id.TenantID{UUID: id.NewAnywhere()}}
-	if !a.take(of, answersEach) || a.take(of, 1) {
+	if !a.take(of, heldEach) || a.take(of, 1) {
 		t.Error("with everything taken, an account may hold one answer")
 	}
 	if a.over(of) {

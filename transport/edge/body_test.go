@@ -141,11 +141,67 @@ func TestACallerIsAuthenticatedAgainAtTheEndOfItsBody(t *testing.T) {
 	}
 }
 
+// What arriving bodies hold of the memory is bounded by tenant, its visitors apart, and by address where no tenant is
+// known. Small bodies pass.
+func TestArrivingBodiesAreBounded(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.ReadTimeout = patience })
+	w.limits.tenant, w.limits.user, w.limits.ip = 1000, 1000, 1000
+	w.auth.keys["stranger"] = Identity{Tenant: w.other, Role: lifecycle.RoleMember, Principal: "user:s"}
+	w.auth.keys["visitor"] = Identity{Tenant: w.tenant, Role: lifecycle.RoleMember, Principal: "embed:vid:v", Embed: Embedded{Key: id.EmbedKeyID{UUID: id.NewAnywhere()}}}
+	start := `{"agent_id": "0198c0de-0000-7000-8000-000000000000"` + strings.Repeat(" ", readAhead)
+	rest := strings.Repeat(" ", MaxJSON-len(start)-1) + "}"
+	whole := start + strings.Repeat(" ", small) + "}"
+	key := []string{"Authorization: Bearer member", "X-Tenant-Id: " + w.tenant.String(), "Content-Type: application/json"}
+	own := account{tenant: w.tenant}
+	held := func() int64 {
+		w.srv.bodies.mu.Lock()
+		defer w.srv.bodies.mu.Unlock()
+		return w.srv.bodies.of[own]
+	}
+	var open []*arriving
+	for range heldEach / MaxJSON {
+		before := held()
+		open = append(open, w.begin("POST", "/v1/threads", start, append(key, fmt.Sprint("Content-Length: ", MaxJSON))...))
+		testkit.Eventually(t, "the body is counted", func() bool { return held() == before+MaxJSON })
+	}
+	refused := func(what string, got answer) {
+		t.Helper()
+		if p := got.problem(t); got.status != 429 || p.Code != "RATE_LIMITED" || got.header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, "scope: bodies") {
+			t.Errorf("%s: %d %s", what, got.status, got.body)
+		}
+	}
+	refused("of a declared length", w.call("POST", "/v1/threads", whole))
+	chunked := w.begin("POST", "/v1/threads", chunk(start), append(key, "Transfer-Encoding: chunked")...)
+	refused("chunked", chunked.end(chunk(strings.Repeat(" ", small))))
+	if got := w.call("POST", "/v1/threads", start+"}"); got.status != 200 {
+		t.Errorf("a small body: %d %s", got.status, got.body)
+	}
+	for _, cookie := range []string{"stranger", "visitor"} {
+		if got := w.call("POST", "/v1/threads", whole, "Authorization: -", "X-Tenant-Id: -", "Cookie: svc_session="+cookie); got.status != 200 {
+			t.Errorf("%s: %d %s", cookie, got.status, got.body)
+		}
+	}
+	if got := open[0].end(rest); got.status != 200 {
+		t.Errorf("a body that was counted: %d %s", got.status, got.body)
+	}
+	if got := w.call("POST", "/v1/threads", whole); got.status != 200 {
+		t.Errorf("once it is served: %d %s", got.status, got.body)
+	}
+	for _, s := range open[1:] {
+		_ = s.c.Close()
+	}
+	testkit.Eventually(t, "everything comes back", func() bool {
+		w.srv.bodies.mu.Lock()
+		defer w.srv.bodies.mu.Unlock()
+		return w.srv.bodies.all == 0 && len(w.srv.bodies.of) == 0
+	})
+}
+
 // A body that was there with its head costs no second authentication; one that may have
 // arrived later costs one.
 func TestABodyThatIsThereCostsOneAuthentication(t *testing.T) {
 	w := newWorld(t)
-	const small = `{"agent_id": "0198c0de-0000-7000-8000-000000000000"}`
+	const short = `{"agent_id": "0198c0de-0000-7000-8000-000000000000"}`
 	for _, c := range []struct {
 		name, method, path, body string
 		headers                  []string
@@ -153,8 +209,8 @@ func TestABodyThatIsThereCostsOneAuthentication(t *testing.T) {
 	}{
 		{"a read", "GET", "/v1/threads", "", nil, 1},
 		{"no body", "POST", "/v1/poke", "", nil, 1},
-		{"a small body", "POST", "/v1/threads", small, nil, 1},
-		{"a large body", "POST", "/v1/threads", small + strings.Repeat(" ", readAhead), nil, 2},
+		{"a small body", "POST", "/v1/threads", short, nil, 1},
+		{"a large body", "POST", "/v1/threads", short + strings.Repeat(" ", readAhead), nil, 2},
 	} {
 		before := w.auth.asked()
 		if got := w.call(c.method, c.path, c.body, c.headers...); got.status != 200 {

@@ -89,7 +89,8 @@ type Server struct {
 	streams    *sse.Streams
 	metrics    *metrics
 	flights    flights
-	answers    answers
+	answers    large
+	bodies     large
 	flightWait time.Duration
 	requests   sync.Pool
 
@@ -276,6 +277,8 @@ type request struct {
 	again  func() error // called before a kept response is replayed; may be nil
 	body   []byte
 	buf    []byte // pooled; body points into it
+	held   int64  // bytes that its body counts for, to heldBy
+	heldBy account
 	cause  error
 	denied bool // the response refuses the caller's origin
 
@@ -330,6 +333,9 @@ func (s *Server) finish(rq *request) {
 	s.log(rq, status, took)
 	s.tell(rq, status, took)
 
+	if rq.held > 0 {
+		s.bodies.change(rq.heldBy, -rq.held)
+	}
 	buf := rq.buf
 	if cap(buf) > 64<<10 {
 		buf = nil
@@ -761,11 +767,20 @@ func (rq *request) readBody() ([]byte, error) {
 		rq.drained = true
 		return nil, nil
 	}
+	if err := rq.hold(n); err != nil {
+		return nil, err
+	}
 	buf := rq.buf[:0]
 	for {
 		if len(buf) == cap(buf) {
 			// Grow with the bytes that arrive, not with the declared length.
 			buf = append(buf, 0)[:len(buf)]
+		}
+		if len(buf) > small {
+			if err := rq.hold(limit); err != nil { // of a body without a declared length
+				rq.buf = buf
+				return nil, err
+			}
 		}
 		k, err := stream.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+k]
