@@ -97,6 +97,50 @@ func TestAChangeAsksAgainOnceItHasItsPlace(t *testing.T) {
 	}
 }
 
+// Two tenants with all they may have at a time want more than all connections. A third one waits for one of
+// them, not for all that the two have asked for before.
+func TestTenantsTakeTurnsForConnections(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := New(db.Pool(t, pg.Options{Role: pg.API, MaxConns: 4}), vault.New(vault.NewSecret32([32]byte{1})))
+	a, b, c := pgtest.Tenant(t, db.Admin(t)), pgtest.Tenant(t, db.Admin(t)), pgtest.Tenant(t, db.Admin(t))
+	begun, goOn := make(chan id.TenantID, 2*readsEach+1), make(chan struct{})
+	var wg sync.WaitGroup
+	read := func(of id.TenantID) {
+		wg.Go(func() {
+			if err := s.View(of).q.run(t.Context(), "SELECT 1", nil, func(rows pgx.Rows) error { begun <- of; <-goOn; rows.Close(); return rows.Err() }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waiting := func(want int) {
+		testkit.Eventually(t, "the reads wait", func() (so bool) {
+			_, _ = s.conns.TakeIf(t.Context(), c, func(_, all int) bool { so = all == want; return false })
+			return so
+		})
+	}
+	for range readsEach {
+		read(a)
+		read(b)
+	}
+	for range 4 {
+		<-begun
+	}
+	waiting(2*readsEach - 4)
+	read(c)
+	waiting(2*readsEach - 3)
+	free := 0
+	for of := a; of != c; of = <-begun {
+		goOn <- struct{}{}
+		free++
+	}
+	if free > 3 {
+		t.Errorf("the third tenant's turn came after %d others", free-1)
+	}
+	close(goOn)
+	wg.Wait()
+}
+
 // The reads of a tenant that take long leave connections to others, beside as many changes as it may have.
 func TestReadsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()

@@ -81,12 +81,14 @@ type Store struct {
 	reads   *turn.Places
 	changes *turn.Places
 	long    *turn.Places
+	conns   *turn.Places // one for each connection: tenants that want more than all of them take turns
 }
 
 // New returns a Store over a pool of the role svc_api.
 func New(pool *pgxpool.Pool, v *vault.Vault) *Store {
 	return &Store{pool: pool, vault: v, changed: func(id.TenantID, []msg.Change) {},
-		reads: turn.New(unbounded, readsEach), changes: turn.New(unbounded, changesEach), long: turn.New(longAll, longEach)}
+		reads: turn.New(unbounded, readsEach), changes: turn.New(unbounded, changesEach), long: turn.New(longAll, longEach),
+		conns: turn.New(int(pool.Config().MaxConns), unbounded)}
 }
 
 // OnChange sets what is called with the changed objects of each committed change. It must not
@@ -135,7 +137,7 @@ type View struct {
 
 // View returns a reader of the tenant; each call is one round trip of its own.
 func (s *Store) View(t id.TenantID) View {
-	return View{q: single{pool: s.pool, tenant: t, reads: s.reads}, tenant: t}
+	return View{q: single{pool: s.pool, tenant: t, reads: s.reads, conns: s.conns}, tenant: t}
 }
 
 // single runs each query in a transaction of its own: the setting and the query travel in one
@@ -144,6 +146,7 @@ type single struct {
 	pool    *pgxpool.Pool
 	tenant  id.TenantID
 	reads   *turn.Places // nil: as many as the pool has connections
+	conns   *turn.Places // nil if reads is
 	planned bool         // the query is planned with its arguments
 }
 
@@ -196,12 +199,18 @@ func (s single) acquire(ctx context.Context, read func(context.Context, *pgxpool
 			return fmt.Errorf("%w: too many reads of the tenant", ErrUnavailable)
 		}
 		defer s.reads.Give(s.tenant)
+		if !enter(ctx, s.conns, s.tenant) {
+			return errNoConn
+		}
+		defer s.conns.Give(s.tenant)
 	}
 	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		inUTC(c.Conn())
 		return read(ctx, c)
 	}))
 }
+
+var errNoConn = fmt.Errorf("%w: no connection is free", ErrUnavailable)
 
 // enter waits for a place. It reports false if there is none before ctx ends, or too much of the tenant waits already.
 func enter(ctx context.Context, p *turn.Places, t id.TenantID) bool {
@@ -252,6 +261,10 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	if !enter(ctx, s.conns, by.Tenant) {
+		return errNoConn
+	}
+	defer s.conns.Give(by.Tenant)
 	var changes []msg.Change
 	err = named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		inUTC(c.Conn())
