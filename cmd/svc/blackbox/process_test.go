@@ -34,7 +34,10 @@ var build struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	stopShared()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
 	if prepared.dir != "" {
 		os.RemoveAll(prepared.dir)
 	}
@@ -210,7 +213,8 @@ func reachableDir() (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 }
 
-// shared is one node for all tests that need only a tenant of their own. They never stop it. Its
+// shared is one node for all tests that need only a tenant of their own. They never stop it, and may leave
+// model turns in flight that would hold up its end for minutes: it finishes them for sharedDrain at most. Its
 // deployment-wide model providers are fakes.
 var shared struct {
 	sync.Once
@@ -219,6 +223,8 @@ var shared struct {
 	openAI, anthropic *fake.Server
 	err               error
 }
+
+const sharedDrain = time.Second
 
 func sharedNode(t *testing.T) *node {
 	t.Helper()
@@ -232,7 +238,7 @@ func sharedNode(t *testing.T) *node {
 		if shared.anthropic, shared.err = fake.New(); shared.err != nil {
 			return
 		}
-		if shared.process, shared.err = newProcess(shared.dir, calm, behindProxy, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_SKILL_STEP_TIMEOUT=20s",
+		if shared.process, shared.err = newProcess(shared.dir, calm, behindProxy, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_SKILL_STEP_TIMEOUT=20s", "SVC_DRAIN_TIMEOUT="+sharedDrain.String(),
 			"OPENAI_API_KEY=sk-deployment-openai", "OPENAI_BASE_URL="+shared.openAI.OpenAI(),
 			"ANTHROPIC_API_KEY=sk-deployment-anthropic", "ANTHROPIC_BASE_URL="+shared.anthropic.Anthropic()); shared.err != nil {
 			return
@@ -254,11 +260,14 @@ func sharedNode(t *testing.T) *node {
 	return n
 }
 
-// stopShared stops the shared node in order, so that its Postgres ends too.
-func stopShared() {
+// stopShared stops the shared node in order, so that its Postgres ends too. It returns an error with the node's
+// goroutines if that takes longer than SIGTERM may (docs/operator-guide.md).
+func stopShared() (err error) {
 	if shared.process != nil {
-		if err := shared.process.signal(syscall.SIGTERM, 15*time.Second); err != nil {
-			fmt.Fprintln(os.Stderr, err)
+		if err = shared.process.signal(syscall.SIGTERM, sharedDrain+10*time.Second); err != nil {
+			shared.process.signal(syscall.SIGQUIT, 5*time.Second)
+			_, goroutines, _ := strings.Cut(shared.process.logged(), "SIGQUIT: quit")
+			err = fmt.Errorf("the shared node: %w\n%s", err, goroutines)
 			shared.process.signal(syscall.SIGKILL, time.Second)
 		}
 		shared.process.leave()
@@ -268,6 +277,7 @@ func stopShared() {
 	if shared.dir != "" {
 		os.RemoveAll(shared.dir)
 	}
+	return err
 }
 
 // start runs the node and waits until it is ready, or until it has ended if a failpoint may end it earlier.
