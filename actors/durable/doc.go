@@ -36,7 +36,7 @@
 // Config.CommitTimeout, and for nothing else. Effects and the reads of questions run in
 // goroutines bound to the activation, at most Config.MaxEffects at a time for each kind, half
 // of them of one tenant; further ones wait in queues that the machines' Owed bounds, and
-// tenants take turns.
+// tenants take turns. An effect that waits for too long ends without having begun (Kind.Late).
 //
 // Loss: a message without a reply may or may not have been decided; messages that change
 // something carry an id and are idempotent. The replies to an asker without a commit:

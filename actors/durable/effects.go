@@ -23,6 +23,7 @@ type performed[S any] struct {
 	// before is closed when the effect before this one begins, begun when this one
 	// does. nil where there is no neighbour.
 	before, begun chan struct{}
+	late          *time.Timer // of an effect that waits for a place: sends the message of Kind.Late
 }
 
 // inOrder makes effects begin one after another.
@@ -44,14 +45,24 @@ func (p *performed[S]) begin() {
 	}
 }
 
+// waits is called if there is no place yet.
+func (p *performed[S]) waits() {
+	if p.k.Late == nil {
+		return
+	}
+	if by, m := p.k.Late(p.effect); m != nil {
+		p.late = time.AfterFunc(by.Sub(p.k.cfg.Now()), func() { p.ref.Send(result[S]{of: p, msg: m}) })
+	}
+}
+
 func (p *performed[S]) tenant() id.TenantID { return p.who.Address.Tenant }
 
-// run performs the effect and tells its activation. An effect cancelled while it waited does not
-// begin; the result of an effect cancelled while it ran is dropped.
+// run performs the effect and tells its activation. An effect that was cancelled or became late
+// while it waited does not begin; the result of an effect cancelled while it ran is dropped.
 func (p *performed[S]) run() {
 	defer p.cancel()
 	p.begin()
-	if p.ctx.Err() != nil {
+	if p.ctx.Err() != nil || p.late != nil && !p.late.Stop() {
 		return
 	}
 	began := time.Now()
@@ -97,6 +108,7 @@ type line struct {
 
 type job interface {
 	tenant() id.TenantID
+	waits() // before it runs, if it has to wait
 	run()
 }
 
@@ -114,6 +126,7 @@ func (p *pool) submit(j job) {
 		p.lines[t] = l
 	}
 	if p.running >= p.max || l.running >= p.each() {
+		j.waits()
 		l.queue = append(l.queue, j)
 		p.enlist(l)
 		p.mu.Unlock()

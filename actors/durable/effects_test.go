@@ -18,6 +18,8 @@ type held struct {
 
 func (j *held) tenant() id.TenantID { return j.of }
 
+func (j *held) waits() {}
+
 func (j *held) run() { j.began <- j.name; <-j.let }
 
 // A tenant has at most half of the places, its jobs begin in order, and the tenants that wait take turns.

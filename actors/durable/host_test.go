@@ -736,6 +736,29 @@ func TestEffectsAreBoundedAndAllRun(t *testing.T) {
 	}
 }
 
+// An effect that finds no place in time ends without having begun, also if a place comes free in that moment.
+func TestAnEffectThatIsTooLateForItsPlace(t *testing.T) {
+	m, w, first, second := newMemory(), newWorld(), address(), address()
+	hold := make(chan struct{})
+	w.gate = func(context.Context, string) bool { <-hold; return true }
+	k := toyKind(m, w)
+	by := time.Now().Add(20 * time.Millisecond)
+	k.Late = func(e Effect) (time.Time, any) { return by, drops{ID: e.(send).ID} }
+	n := node(t, host(k, m, Config{MaxEffects: 1}))
+	m.put(first, ledger{Orders: []order{}})
+	m.put(second, ledger{Orders: []order{}})
+	ask(t, n, first, add{ID: "x", N: 1})
+	testkit.Eventually(t, "the place is taken", func() bool { return w.times(first, "send:x") == 1 })
+	ask(t, n, second, add{ID: "y", N: 1})
+	testkit.Eventually(t, "the machine hears that it is late", func() bool { _, s := m.row(second); return status(s, "y") == "failed" })
+	close(hold)
+	testkit.Eventually(t, "what has its place is not late", func() bool { _, s := m.row(first); return status(s, "x") == "sent" })
+	ask(t, n, second, sum{})
+	if w.times(second, "send:y") != 0 {
+		t.Error("it was begun")
+	}
+}
+
 func TestLeavingMemory(t *testing.T) {
 	for _, row := range []struct {
 		name string

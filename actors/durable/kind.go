@@ -92,6 +92,10 @@ type Kind[S any] struct {
 	// with the activation, or when the effect is no longer owed; the result is then dropped.
 	Perform func(ctx context.Context, a Activation, e Effect) any
 
+	// Late, if set, returns by when e must have a place (Config.MaxEffects), and the message that
+	// the machine gets in place of its result otherwise; nil: it waits for as long as it is owed.
+	Late func(e Effect) (by time.Time, m any)
+
 	// Finishes, if set, reports whether an activation waits for e, once it is in flight, before
 	// it leaves a node that has lost its shard or is about to stop. Until then the machine
 	// gets each message as Leaving, no new effect is performed, and the owner learns by Holder

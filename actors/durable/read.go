@@ -48,6 +48,8 @@ func (h *Host[S]) ask(c cluster.Context, in incoming, q any) {
 
 func (r *reading[S]) tenant() id.TenantID { return r.addr.Tenant }
 
+func (*reading[S]) waits() {}
+
 func (r *reading[S]) run() {
 	ctx, cancel := context.WithDeadline(r.ctx, r.until)
 	defer cancel()

@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"agentsvc/actors/durable"
@@ -164,4 +165,20 @@ func TestCancelWhileACallWaitsForItsTurn(t *testing.T) {
 		}
 	}
 	w.is("failed", `SELECT status FROM run_steps WHERE run_id = $1 AND idx = 1`, r)
+}
+
+// The time of a run passes while its next turn waits for one of the node's places.
+func TestMaxSecondsWithoutAPlace(t *testing.T) {
+	w := newWorld(t, strings.TrimSuffix(toolAgent, "}")+`,"limits":{"max_seconds":1}}`, withTools, func(w *world) { w.effects = 1 })
+	began, release := make(chan struct{}), make(chan struct{})
+	w.tools.mu.Lock()
+	w.tools.answer = func(context.Context, tool.Planned) *tool.Outcome { close(began); <-release; return nil }
+	w.tools.mu.Unlock()
+	busy := w.post(w.newThread(), "/call free.a\n/say Done.")
+	<-began // the only place is taken, also when the run has ended
+	waiting := w.post(w.newThread(), "/say too late")
+	w.ends(waiting)
+	w.is("LIMIT_EXCEEDED failed", `SELECT concat_ws(' ', r.error_code, s.status) FROM runs r JOIN run_steps s ON s.run_id = r.id WHERE r.id = $1`, waiting)
+	close(release)
+	w.ends(busy)
 }

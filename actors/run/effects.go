@@ -153,6 +153,25 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	panic(fmt.Sprintf("run: unknown effect %T", e))
 }
 
+// late is durable.Kind.Late: the time of a run passes while it waits for one of the node's places too.
+func late(e durable.Effect) (by time.Time, m any) {
+	switch e := e.(type) {
+	case ModelCall:
+		return e.Until, TimeUp{Idx: e.Idx}
+	case Retrieve:
+		return e.Until, TimeUp{Idx: e.Idx}
+	case Preview:
+		return e.Until, TimeUp{Idx: e.Call.Idx}
+	case ToolCall:
+		return e.Until, TimeUp{Idx: e.Call.Idx}
+	case HandOff:
+		return e.Until, TimeUp{Idx: e.Call.Idx}
+	case Deliver:
+		return e.Until, Delivered{Late: true}
+	}
+	return time.Time{}, nil
+}
+
 // Crash points: the model has answered and its answer is not committed; the end of the run is
 // committed, and neither readers nor the thread know.
 var (

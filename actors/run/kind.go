@@ -97,6 +97,7 @@ func New(cfg Config) durable.Kind[State] {
 		Rows:    k.rows,
 		After:   k.after,
 		Perform: k.perform,
+		Late:    late,
 		Forget: func(a cluster.Address) {
 			k.speaking.Delete(id.RunID{UUID: a.ID})
 			k.answers.forget(id.RunID{UUID: a.ID})
