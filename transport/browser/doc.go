@@ -19,7 +19,7 @@
 // through a forward proxy of its own over the outbound guard; Chromium resolves no names itself
 // and has no other way out (no QUIC, no WebRTC outside the proxy). A landing of the main frame,
 // or one of its redirects, outside the skill's hosts or the tenant's residency ends the job with
-// LeftScope. Dialogs are dismissed, popups closed, downloads, file choosers, permissions and
+// LeftScope. From the commit on, the proxy does not send such a request where it reads it. Dialogs are dismissed, popups closed, downloads, file choosers, permissions and
 // service workers refused; the step's note says so.
 //
 // # The commit

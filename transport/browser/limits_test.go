@@ -127,6 +127,53 @@ func cutTunnel(t *testing.T, cut func(net.Conn)) {
 	}
 }
 
+// From the commit on, no page is led elsewhere; what pages load from other hosts is.
+func TestProxyKeepsPagesInTheirScope(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	site := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(site.Close)
+	p, err := newProxy(egress.New(egress.Config{Allow: loopback}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	through, err := url.Parse(p.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(through), DisableKeepAlives: true}}
+	for i, c := range []struct {
+		path, field, value string
+		status             int
+	}{
+		{"/away", "Sec-Fetch-Dest", "document", 403}, {"/away", "Upgrade-Insecure-Requests", "1", 403},
+		{"/away", "Sec-Fetch-Dest", "image", 200}, {"/away", "Sec-Fetch-Dest", "iframe", 200}, {"/away", "X", "", 200}, {"/here", "Sec-Fetch-Dest", "document", 200},
+	} {
+		for _, begun := range []bool{false, true} {
+			before, status := asked.Load(), 200
+			p.mu.Lock()
+			if p.within = nil; begun {
+				p.within, status = func(url string) bool { return strings.HasSuffix(url, "/here") }, c.status
+			}
+			p.mu.Unlock()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+c.path, strings.NewReader("x=1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set(c.field, c.value)
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != status || (asked.Load() > before) != (status == 200) {
+				t.Errorf("%d, begun %t: %d, asked %d times", i, begun, resp.StatusCode, asked.Load()-before)
+			}
+		}
+	}
+}
+
 func TestProxyRefuses(t *testing.T) {
 	t.Parallel()
 	other, err := newProxy(egress.New(egress.Config{}), "")

@@ -72,7 +72,8 @@ func TestOutcomes(t *testing.T) {
 		{name: "a list forgets what was selected", knobs: site.Knobs{ResetReason: true}, prepare: skill.Landed, mismatch: "reason_code"},
 		{name: "another page than the one expected", knobs: site.Knobs{ElsewherePath: true}, prepare: skill.Landed, mismatch: "url"},
 		{name: "committed, a check failed", knobs: site.Knobs{Refuse: true}, edit: [2]string{`"value":"cancelled"`, `"value":"gone"`}, prepare: skill.Landed, commit: skill.Clicked, verify: skill.ChecksFailed, effects: 1},
-		{name: "landing outside the skill's hosts by the commit", knobs: site.Knobs{Away: "http://127.0.0.2:9/away"}, prepare: skill.Landed, commit: skill.LeftScope, effects: 1},
+		{name: "landing outside the skill's hosts by the commit", knobs: site.Knobs{Away: "/away"}, prepare: skill.Landed, commit: skill.LeftScope, effects: 1},
+		{name: "landing outside the skill's hosts by the commit over https", tls: true, knobs: site.Knobs{Away: "/away"}, prepare: skill.Landed, commit: skill.LeftScope, effects: 1},
 		{name: "a connection cut at the commit", knobs: site.Knobs{Cut: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 		{name: "a cut commit by script", knobs: site.Knobs{Cut: true, Script: true}, prepare: skill.Landed, commit: skill.Lost, effects: 1},
 		{name: "success over https", tls: true, prepare: skill.Landed, commit: skill.Clicked, verify: skill.Verified, effects: 1},
@@ -85,6 +86,18 @@ func TestOutcomes(t *testing.T) {
 			b, w := quickly(t), newWorld(t)
 			if c.tls {
 				w = newWorldOver(t, httptest.NewTLSServer)
+			}
+			var asked atomic.Int32
+			if c.knobs.Away != "" {
+				elsewhere := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+				elsewhere.Listener.Close()
+				var err error
+				if elsewhere.Listener, err = net.Listen("tcp", "127.0.0.2:0"); err != nil {
+					t.Fatal(err)
+				}
+				elsewhere.Start()
+				t.Cleanup(elsewhere.Close)
+				c.knobs.Away = elsewhere.URL + c.knobs.Away
 			}
 			w.Set(c.knobs)
 			definition := cancelOrder
@@ -126,6 +139,9 @@ func TestOutcomes(t *testing.T) {
 			}
 			if n := w.Effects("1001"); n != c.effects {
 				t.Fatalf("%d effects, not %d", n, c.effects)
+			}
+			if n := asked.Load(); n != 0 {
+				t.Errorf("%d requests outside of the skill's hosts", n)
 			}
 		})
 	}

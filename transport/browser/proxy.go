@@ -55,6 +55,7 @@ type proxy struct {
 	judges   bool                        // Chromium judges no certificate any more: to a site that cannot be read, nothing is sent
 	begun    bool                        // the commit has begun: from then on nothing is passed on that could be sent twice
 	watch    bool                        // it is under way
+	within   func(url string) bool       // since the commit has begun: whether a page may be led to an address; nil: anywhere
 	frozen   bool                        // nothing else is sent: a request of the commit was lost, or the session ends
 	cut      chan struct{}               // closed when a request of the commit was lost
 	refused  string                      // the last host that the guard refused
@@ -167,6 +168,10 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, over http.RoundTrip
 		http.Error(w, "", http.StatusBadGateway)
 		return
 	}
+	if p.leads(r) {
+		http.Error(w, "", http.StatusForbidden)
+		return
+	}
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
 	for _, name := range hop {
@@ -228,6 +233,17 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, over http.RoundTrip
 			panic(http.ErrAbortHandler) // cut, as the answer was
 		}
 	}
+}
+
+// leads reports whether a request leads a page out of the session's scope: by a redirect it may carry what the
+// commit submitted. Chromium names what a request is for, except to sites over http that are on no loopback address.
+func (p *proxy) leads(r *http.Request) bool {
+	p.mu.Lock()
+	within := p.within
+	p.mu.Unlock()
+	dest := r.Header.Get("Sec-Fetch-Dest")
+	page := dest == "document" || dest == "" && r.Header.Get("Upgrade-Insecure-Requests") == "1"
+	return within != nil && page && !within(r.URL.String())
 }
 
 // decides reports whether a request may be what the commit sends.

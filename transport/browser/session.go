@@ -358,10 +358,14 @@ func (s *session) watch(c playwright.BrowserContext, page playwright.Page) {
 	page.OnRequestFailed(func(r playwright.Request) { ended(r, true) })
 }
 
-// fresh begins a commit: each request goes over a connection of its own, and the proxy reads it. A Chromium
+// fresh begins a commit: each request goes over a connection of its own, and the proxy reads it and sends none
+// that leads a page out of the skill's scope. A Chromium
 // elsewhere does not know the proxy's key, so it is told to judge no certificate of this page's any more: the
 // proxy does. If the proxy cannot read the skill's hosts, their tunnels stay, and Chromium judges.
 func (s *session) fresh(ctx context.Context) {
+	s.proxy.mu.Lock()
+	s.proxy.within = func(url string) bool { return s.scope.Allows(url) == "" }
+	s.proxy.mu.Unlock()
 	if s.b.cfg.CDP == "" {
 		s.proxy.fresh(ctx, s.e.identity, nil)
 		return
