@@ -254,9 +254,13 @@ func (x *Index) isFew(chunks, every int64) bool {
 // operator is not leakproof. The queries name tenant and viewer. From restrict on, the transaction
 // works as svc_api. With less memory the bitmap of a frequent word in a large base names pages instead of
 // chunks, and each chunk of these is read and compared; a compilation takes longer than the search.
+//
+// Postgres takes the documents of one base among many, and the chunks with words that it does not know, for a few rows, and would compare
+// each with each or read the index of words once for each document. So it makes a table of the documents until restrict, and reads no table
+// as a whole.
 func (x *Index) read(ctx context.Context, q *Query, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, x.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true), set_config('work_mem', '16MB', true), set_config('jit', 'off', true)", q.Tenant.String()); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true), set_config('role', 'svc_system', true), set_config('work_mem', '16MB', true), set_config('jit', 'off', true), set_config('enable_nestloop', 'off', true), set_config('enable_seqscan', 'off', true)", q.Tenant.String()); err != nil {
 			return err
 		}
 		if q.many() {
@@ -268,9 +272,9 @@ func (x *Index) read(ctx context.Context, q *Query, do func(pgx.Tx) error) error
 	})
 }
 
-// restrict makes the rest of a transaction see the rows of its tenant only.
+// restrict makes the rest of a transaction see the rows of its tenant only. Its queries look up rows by their keys.
 func restrict(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, "SET LOCAL ROLE svc_api")
+	_, err := tx.Exec(ctx, "SELECT set_config('role', 'svc_api', true), set_config('enable_nestloop', 'on', true), set_config('enable_seqscan', 'on', true)")
 	return err
 }
 

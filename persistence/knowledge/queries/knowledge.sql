@@ -36,12 +36,13 @@ WHERE c.vector IS NOT NULL
 -- Chunks that match a part of a query ($4; $6 says which), that are shown and that the viewer ($3)
 -- may see, at most $5 of each part.
 -- OFFSET 0 keeps the planner, which cannot know how rare the words are, from reading all chunks of
--- all documents instead of the index.
+-- all documents instead of the index. IS TRUE keeps it from a second bitmap, of all chunks of the tenant, which
+-- took longer than that of the words: a lexeme names its base.
 -- name: candidates
 SELECT c.document_id, c.generation, c.position, c.length, c.terms, false AS prefix, w.part
 FROM unnest($4::text[], $6::int[]) AS w (match, part) CROSS JOIN LATERAL (
   SELECT k.document_id, k.generation, k.position, k.length, k.terms
-  FROM (SELECT document_id, generation, position, length, terms FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ w.match::tsquery OFFSET 0) k
+  FROM (SELECT document_id, generation, position, length, terms FROM kb_chunks WHERE (tenant_id = $1) IS TRUE AND lexemes @@ w.match::tsquery OFFSET 0) k
   JOIN kb_documents d ON d.tenant_id = $1 AND d.id = k.document_id AND d.shown = k.generation
   WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
   LIMIT $5
@@ -64,7 +65,7 @@ LIMIT $6
 -- were meant are looked for.
 -- name: similar
 SELECT left(c.text, 4000)
-FROM (SELECT tenant_id, document_id, generation, text FROM kb_chunks WHERE tenant_id = $1 AND lexemes @@ $4::tsquery OFFSET 0) c
+FROM (SELECT document_id, generation, text FROM kb_chunks WHERE (tenant_id = $1) IS TRUE AND lexemes @@ $4::tsquery OFFSET 0) c
 JOIN kb_documents d ON d.tenant_id = $1 AND d.id = c.document_id AND d.shown = c.generation
 WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 LIMIT $5
