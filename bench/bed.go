@@ -30,8 +30,10 @@ type bed struct {
 	quiet   int
 	soak    time.Duration
 	chunks  int
+	great   int
 	other   string // another binary
 	dir     string
+	keep    bool   // dir outlives the scenario, and one that is there is used again
 	bin     string // of Postgres
 	socket  string
 	pg      *exec.Cmd
@@ -46,15 +48,20 @@ type bed struct {
 	http   *fasthttp.Client
 }
 
-func newBed(ctx context.Context, svc, dir string) (*bed, error) {
-	b := &bed{svcFile: svc, http: newClient()}
+func newBed(ctx context.Context, svc, dir, keep string) (*bed, error) {
+	b := &bed{svcFile: svc, http: newClient(), dir: keep, keep: keep != ""}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil || len(found) == 0 {
 		return nil, errors.New("no PostgreSQL under /usr/lib/postgresql: install the package postgresql")
 	}
 	slices.Sort(found)
 	b.bin = found[len(found)-1]
-	if b.dir, err = os.MkdirTemp(dir, "svc-bench-"); err != nil {
+	if b.keep {
+		err = os.MkdirAll(b.dir, 0o700)
+	} else {
+		b.dir, err = os.MkdirTemp(dir, "svc-bench-")
+	}
+	if err != nil {
 		return nil, err
 	}
 	cred, err := b.unprivileged()
@@ -63,10 +70,14 @@ func newBed(ctx context.Context, svc, dir string) (*bed, error) {
 	}
 	b.socket = b.dir
 	data := filepath.Join(b.dir, "pg")
-	init := exec.CommandContext(ctx, filepath.Join(b.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
-	init.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
-	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	_, err = os.Stat(data)
+	fresh := errors.Is(err, os.ErrNotExist)
+	if fresh {
+		init := exec.CommandContext(ctx, filepath.Join(b.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
+		init.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
+		if out, err := init.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("initdb: %w: %s", err, out)
+		}
 	}
 	b.pg = exec.Command(filepath.Join(b.bin, "postgres"), "-D", data, "-k", b.socket, "-c", "listen_addresses=", "-c", "max_connections=400",
 		"-c", "shared_buffers=512MB", "-c", "max_wal_size=4GB", "-c", "min_wal_size=3GB")
@@ -74,17 +85,17 @@ func newBed(ctx context.Context, svc, dir string) (*bed, error) {
 	if err := b.pg.Start(); err != nil {
 		return nil, err
 	}
-	if err := b.prepare(ctx); err != nil {
+	if err := b.prepare(ctx, fresh); err != nil {
 		b.close()
 		return nil, err
 	}
 	return b, nil
 }
 
-// prepare makes the databases once Postgres answers.
-func (b *bed) prepare(ctx context.Context) error {
+// prepare makes the databases of a fresh Postgres once it answers.
+func (b *bed) prepare(ctx context.Context, fresh bool) error {
 	var c *pgx.Conn
-	if err := poll(ctx, 20*time.Second, "Postgres", func() (ready bool) {
+	if err := poll(ctx, time.Minute, "Postgres", func() (ready bool) {
 		var err error
 		c, err = pgx.Connect(ctx, b.dsn("postgres"))
 		return err == nil
@@ -92,6 +103,9 @@ func (b *bed) prepare(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(ctx)
+	if !fresh {
+		return nil
+	}
 	for _, name := range []string{"svc", "river"} {
 		if _, err := c.Exec(ctx, "create database "+name); err != nil {
 			return err
@@ -156,24 +170,24 @@ func (b *bed) close() {
 		b.pg.Process.Signal(syscall.SIGINT)
 		b.pg.Wait()
 	}
-	os.RemoveAll(b.dir)
+	if !b.keep {
+		os.RemoveAll(b.dir)
+	}
 }
 
 // serve starts the service with further settings and makes the tenant and the
 // agent, whose manifest's model may be given.
 func (b *bed) serve(ctx context.Context, model string, env ...string) error {
-	addr, err := freePort()
-	if err != nil {
+	if err := b.run(ctx, env...); err != nil {
 		return err
 	}
-	b.base = "http://" + addr
-	env = append(os.Environ(), append([]string{"SVC_ADDR=" + addr, "SVC_DATABASE_URL=" + b.dsn("svc"), "SVC_DATA_DIR=" + filepath.Join(b.dir, "data"),
-		"SVC_CONNS_PER_ADDRESS=0", "SVC_TRUSTED_PROXIES=127.0.0.0/8", "SVC_RATE_CAPACITY=1000000000", "SVC_RATE_REFILL=100000000", "SVC_LOG_LEVEL=warn"}, env...)...)
-	if err := b.launch(ctx, env); err != nil {
-		return err
-	}
+	return b.account(ctx, model)
+}
+
+// account makes the tenant and the agent.
+func (b *bed) account(ctx context.Context, model string) error {
 	make := exec.CommandContext(ctx, b.svcFile, "tenant", "create", "--name", "bench", "--owner-email", "bench@example.com", "--json")
-	make.Env, make.Stderr = env, os.Stderr
+	make.Env, make.Stderr = b.env, os.Stderr
 	out, err := make.Output()
 	if err != nil {
 		return fmt.Errorf("tenant create: %w", err)
@@ -192,6 +206,18 @@ func (b *bed) serve(ctx context.Context, model string, env ...string) error {
 	}
 	b.agent = made.Agent.ID
 	return b.call("POST", "/v1/agents/"+b.agent+"/versions/1/publish", nil, nil)
+}
+
+// run starts the service on an address of its own.
+func (b *bed) run(ctx context.Context, env ...string) error {
+	addr, err := freePort()
+	if err != nil {
+		return err
+	}
+	b.base = "http://" + addr
+	env = append(os.Environ(), append([]string{"SVC_ADDR=" + addr, "SVC_DATABASE_URL=" + b.dsn("svc"), "SVC_DATA_DIR=" + filepath.Join(b.dir, "data"),
+		"SVC_CONNS_PER_ADDRESS=0", "SVC_TRUSTED_PROXIES=127.0.0.0/8", "SVC_RATE_CAPACITY=1000000000", "SVC_RATE_REFILL=100000000", "SVC_LOG_LEVEL=warn"}, env...)...)
+	return b.launch(ctx, env)
 }
 
 // launch starts the service's process and waits until it serves.

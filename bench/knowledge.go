@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"mime/multipart"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,11 +21,12 @@ import (
 )
 
 const (
-	sampleDocuments = 30
+	tenants         = 100
+	samples         = 4      // documents of a tenant that are uploaded; the others are copies
+	greatSamples    = 30     // of the great base
 	sampleWords     = 13_000 // of each
 	chunkTokens     = 120    // about 80 words
 	vocabulary      = 50_000
-	smallChunks     = 10_000 // of the tenant with the budget
 	vectorChunks    = 20_000
 	searchesOfAKind = 100
 )
@@ -116,8 +121,8 @@ func (s *shelf) ready(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("the index of %s did not become ready within %s", s.name, limit)
 }
 
-// samples fills the base by uploads: all texts of all bases are these.
-func (s *shelf) samples(ctx context.Context, documents int) error {
+// upload fills the base: all texts of all bases are these.
+func (s *shelf) upload(documents int) error {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range documents {
 		var b strings.Builder
@@ -129,27 +134,162 @@ func (s *shelf) samples(ctx context.Context, documents int) error {
 			return err
 		}
 	}
-	return s.ready(ctx, 5*time.Minute)
+	return nil
 }
 
 // grow copies the documents of a base until it has so many chunks. No index of words is there meanwhile.
 func (s *shelf) grow(ctx context.Context, c *pgx.Conn, chunks int) error {
 	for _, sql := range []string{
 		`DROP TABLE IF EXISTS copies`,
-		fmt.Sprintf(`CREATE TABLE copies AS SELECT gen_random_uuid() AS id, d.id AS sample FROM kb_documents d,
+		fmt.Sprintf(`CREATE TEMP TABLE copies AS SELECT gen_random_uuid() AS id, d.id AS sample FROM kb_documents d,
 			generate_series(1, (SELECT greatest(0, %d / sum(chunks)::int - 1) FROM kb_documents WHERE base_id = '%s')) WHERE d.base_id = '%s'`, chunks, s.id, s.id),
 		`INSERT INTO kb_documents (tenant_id, id, base_id, name, media_type, size_bytes, file, sha256, owes, shown, generation, chunks, status, read_content, read_settings, embedded_by)
 			SELECT d.tenant_id, c.id, d.base_id, 'copy ' || c.id, d.media_type, d.size_bytes, gen_random_uuid(), d.sha256, false, d.shown, d.generation, d.chunks, d.status, d.read_content, d.read_settings, d.embedded_by
-			FROM copies c JOIN kb_documents d ON d.id = c.sample`,
+			FROM copies c JOIN kb_documents d ON d.id = c.sample AND d.base_id = '` + s.id + `'`,
 		`INSERT INTO kb_chunks (tenant_id, document_id, generation, position, base_id, id, text, heading, page, overlap, tokens, length, terms, lexemes, vector)
 			SELECT k.tenant_id, c.id, k.generation, k.position, k.base_id, gen_random_uuid(), k.text, k.heading, k.page, k.overlap, k.tokens, k.length, k.terms, k.lexemes, k.vector
-			FROM copies c JOIN kb_chunks k ON k.document_id = c.sample`,
+			FROM copies c JOIN kb_chunks k ON k.document_id = c.sample AND k.tenant_id = '` + s.tenant + `'`,
 	} {
 		if _, err := c.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// library is what the scenario searches: a base of each of the tenants, of which the first is measured, one with vectors of the
+// same tenant, and the great one, if there is one.
+type library struct {
+	many         []*shelf
+	meant, great *shelf
+}
+
+// keptShelf is a shelf in the file that lies beside a database that is kept.
+type keptShelf struct{ ID, Name, Tenant, Key, Agent string }
+
+func (b *bed) library() string { return filepath.Join(b.dir, "library.json") }
+
+// save lets a later start of the scenario find the library.
+func (l *library) save(file string) error {
+	var list []keptShelf
+	for _, s := range append(l.many, l.meant, l.great) {
+		if s != nil {
+			list = append(list, keptShelf{s.id, s.name, s.tenant, s.key, s.agent})
+		}
+	}
+	j, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, j, 0o600)
+}
+
+// kept returns the library that was saved; nil if none was.
+func (b *bed) kept() (*library, error) {
+	j, err := os.ReadFile(b.library())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []keptShelf
+	if err := json.Unmarshal(j, &list); err != nil {
+		return nil, err
+	}
+	var l library
+	for _, k := range list {
+		o := *b
+		o.tenant, o.key, o.agent = k.Tenant, k.Key, k.Agent
+		s := &shelf{&o, k.ID, k.Name}
+		switch k.Name {
+		case "vectors":
+			l.meant = s
+		case "great":
+			l.great = s
+		default:
+			l.many = append(l.many, s)
+		}
+	}
+	return &l, nil
+}
+
+// fill makes the library: some documents by uploads, the others by copies, the index of words at last.
+func (b *bed) fill(ctx context.Context) (*library, error) {
+	began := time.Now()
+	c, err := pgx.Connect(ctx, b.dsn("svc"))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(ctx)
+	// As in a restore: foreign keys of copies are not looked up one by one.
+	if _, err := c.Exec(ctx, `DROP INDEX kb_chunks_lexemes; SET maintenance_work_mem = '2GB'; SET work_mem = '256MB'; SET session_replication_role = replica; SET enable_seqscan = off`); err != nil {
+		return nil, err
+	}
+	var l library
+	want := map[*shelf]int{}
+	add := func(of *bed, name string, documents, chunks int, embedding any) (*shelf, error) {
+		s, err := of.shelf(name, embedding)
+		if err == nil {
+			want[s] = chunks
+			err = s.upload(documents)
+		}
+		return s, err
+	}
+	for i := range tenants {
+		o, err := b.another(ctx, fmt.Sprint("tenant-", i))
+		if err != nil {
+			return nil, err
+		}
+		s, err := add(o, fmt.Sprint("shelf ", i), samples, b.chunks/tenants, nil)
+		if err != nil {
+			return nil, err
+		}
+		l.many = append(l.many, s)
+	}
+	if l.meant, err = add(l.many[0].bed, "vectors", samples, vectorChunks, map[string]any{"provider": "simulated", "model": "sim-embed"}); err != nil {
+		return nil, err
+	}
+	if b.great > 0 {
+		if l.great, err = add(b, "great", greatSamples, b.great, nil); err != nil {
+			return nil, err
+		}
+	}
+	for s := range want {
+		if err := s.ready(ctx, 5*time.Minute); err != nil {
+			return nil, err
+		}
+	}
+	uploaded := time.Since(began)
+	for s, chunks := range want {
+		if err := s.grow(ctx, c, chunks); err != nil {
+			return nil, err
+		}
+	}
+	copied := time.Since(began)
+	for _, sql := range []string{`CREATE INDEX kb_chunks_lexemes ON kb_chunks USING gin (lexemes) WITH (fastupdate = off)`,
+		`VACUUM ANALYZE kb_chunks`, `VACUUM ANALYZE kb_documents`, `CHECKPOINT`} {
+		if _, err := c.Exec(ctx, sql); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range []*shelf{l.many[0], l.great} { // the newest documents of all
+		if s == nil {
+			continue
+		}
+		needles := map[string]string{}
+		for i := range 20 {
+			needles[fmt.Sprintf("needle %d.txt", i)] = fmt.Sprintf("%s %s needle%d %s", made(1), made(2), i, made(3))
+		}
+		if err := s.put(needles); err != nil {
+			return nil, err
+		}
+		if err := s.ready(ctx, time.Minute); err != nil {
+			return nil, err
+		}
+	}
+	fmt.Printf("  uploaded in %v, copied in %v, indexed in %v\n", uploaded.Round(time.Second), (copied - uploaded).Round(time.Second), (time.Since(began) - copied).Round(time.Second))
+	return &l, l.save(b.library())
 }
 
 type foundItem struct {
@@ -182,6 +322,7 @@ var queries = []struct {
 	{"frequent words and a unique one", func(r *rand.Rand) string {
 		return fmt.Sprintf("%s needle%d %s ", made(r.IntN(20)), r.IntN(20), made(r.IntN(20)))
 	}},
+	{"a word that is nowhere", func(r *rand.Rand) string { return fmt.Sprintf("q%c ", 'a'+rune(r.IntN(26))) }}, // too short for a typo: by vectors alone, where there are any
 }
 
 func eight(r *rand.Rand) string {
@@ -258,73 +399,33 @@ func during(d time.Duration, perSecond int, do func(i int) error) ([]time.Durati
 }
 
 func benchKnowledge(ctx context.Context, b *bed) error {
-	if err := b.serve(ctx, simulated); err != nil {
+	if err := b.run(ctx); err != nil {
 		return err
 	}
-	other, err := b.another(ctx, "small")
-	if err != nil {
-		return err
-	}
-	great, err := b.shelf("great", nil)
-	if err != nil {
-		return err
-	}
-	small, err := other.shelf("small", nil)
-	if err != nil {
-		return err
-	}
-	meant, err := other.shelf("vectors", map[string]any{"provider": "simulated", "model": "sim-embed"})
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	for _, s := range []*shelf{great, small, meant} {
-		n := sampleDocuments
-		if s != great {
-			n = 4
+	l, err := b.kept()
+	if err == nil && l == nil {
+		if err = b.account(ctx, simulated); err == nil {
+			l, err = b.fill(ctx)
 		}
-		if err := s.samples(ctx, n); err != nil {
-			return err
-		}
+	}
+	if err != nil {
+		return err
 	}
 	c, err := pgx.Connect(ctx, b.dsn("svc"))
 	if err != nil {
 		return err
 	}
 	defer c.Close(ctx)
-	if _, err := c.Exec(ctx, `DROP INDEX kb_chunks_lexemes; SET maintenance_work_mem = '1GB'; SET work_mem = '256MB'`); err != nil {
+	var n int
+	var size string
+	if err := c.QueryRow(ctx, `SELECT (SELECT sum(chunks) FROM kb_documents WHERE deleted_at IS NULL), pg_size_pretty(pg_total_relation_size('kb_chunks'))`).Scan(&n, &size); err != nil {
 		return err
 	}
-	for s, chunks := range map[*shelf]int{great: b.chunks, small: smallChunks, meant: vectorChunks} {
-		if err := s.grow(ctx, c, chunks); err != nil {
-			return err
-		}
+	fmt.Printf("  %d chunks, %s\n", n, size)
+	searched := []*shelf{l.many[0], l.meant}
+	if l.great != nil {
+		searched = append(searched, l.great)
 	}
-	if _, err := c.Exec(ctx, `CREATE INDEX kb_chunks_lexemes ON kb_chunks USING gin (lexemes) WITH (fastupdate = off)`); err != nil {
-		return err
-	}
-	for _, sql := range []string{`VACUUM ANALYZE kb_chunks`, `VACUUM ANALYZE kb_documents`, `CHECKPOINT`} {
-		if _, err := c.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	for _, s := range []*shelf{great, small} { // the newest documents of all
-		needles := map[string]string{}
-		for i := range 20 {
-			needles[fmt.Sprintf("needle %d.txt", i)] = fmt.Sprintf("%s %s needle%d %s", made(1), made(2), i, made(3))
-		}
-		if err := s.put(needles); err != nil {
-			return err
-		}
-		if err := s.ready(ctx, time.Minute); err != nil {
-			return err
-		}
-	}
-	var chunks, size string
-	if err := c.QueryRow(ctx, `SELECT string_agg(n || ' of ' || name, ', '), pg_size_pretty(pg_total_relation_size('kb_chunks')) FROM (SELECT b.name, sum(d.chunks) AS n FROM kb_documents d JOIN knowledge_bases b ON b.id = d.base_id GROUP BY 1) x`).Scan(&chunks, &size); err != nil {
-		return err
-	}
-	fmt.Printf("  %s; %s; made in %v\n", chunks, size, time.Since(began).Round(time.Second))
 	if b.other != "" {
 		b.stopService()
 		ours := b.svcFile
@@ -332,10 +433,8 @@ func benchKnowledge(ctx context.Context, b *bed) error {
 		if err := b.again(ctx); err != nil {
 			return err
 		}
-		for _, s := range []*shelf{great, small} {
-			if err := s.searches(s.name + ", by the other binary"); err != nil {
-				return err
-			}
+		if err := searched[0].searches(searched[0].name + ", by the other binary"); err != nil {
+			return err
 		}
 		b.stopService()
 		b.svcFile = ours
@@ -343,12 +442,12 @@ func benchKnowledge(ctx context.Context, b *bed) error {
 			return err
 		}
 	}
-	for _, s := range []*shelf{great, small, meant} {
+	for _, s := range searched {
 		if err := s.searches(s.name); err != nil {
 			return err
 		}
 	}
-	return b.besides(ctx, great, small, other)
+	return b.besides(ctx, l.many[0], l.many[1])
 }
 
 // again starts the service anew, on the same address and database.
@@ -358,8 +457,9 @@ func (b *bed) again(ctx context.Context) error {
 }
 
 // besides measures searches, ingestion and runs beside each other.
-func (b *bed) besides(ctx context.Context, great, small *shelf, other *bed) error {
+func (b *bed) besides(ctx context.Context, small, next *shelf) error {
 	const lasts, perSecond, runsPerSecond = 20 * time.Second, 10, 100
+	other := small.bed
 	search := func(s *shelf) func(int) error {
 		return func(i int) error {
 			_, err := s.search(queries[0].make(rand.New(rand.NewPCG(9, uint64(i)))))
@@ -403,13 +503,13 @@ func (b *bed) besides(ctx context.Context, great, small *shelf, other *bed) erro
 	fmt.Printf("  %d runs/s alone p50 %v p99 %v; beside %d searches/s of 10,000 chunks p50 %v p99 %v (ratio of p99 %.2f, budget 1.3); these searches p50 %v p99 %v\n", runsPerSecond, quantile(alone, .5), quantile(alone, .99),
 		perSecond, quantile(both, .5), quantile(both, .99), float64(quantile(both, .99))/float64(quantile(alone, .99)), quantile(searched.took, .5), quantile(searched.took, .99))
 
-	// 1,000 small documents, 20 in a request, while both bases are searched.
-	pile, err := other.shelf("pile", nil)
+	// 1,000 small documents, 20 in a request, while two bases are searched.
+	pile, err := other.shelf(fmt.Sprint("pile of ", time.Now().UnixMilli()), nil)
 	if err != nil {
 		return err
 	}
 	stop, took := make(chan struct{}), make(chan timed, 2)
-	for _, s := range []*shelf{great, small} {
+	for _, s := range []*shelf{small, next} {
 		go func() {
 			d, err := at(perSecond/2, stop, search(s))
 			took <- timed{d, err}

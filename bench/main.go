@@ -39,7 +39,7 @@ var scenarios = []struct {
 	{"skills", "runs beside four runs of browser skills against without", benchSkills},
 	{"feed", "runs of a tenant with 200 consoles against without", benchFeed},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},
-	{"knowledge", "searches of 1,000,000 chunks, and beside runs and ingestion", benchKnowledge},
+	{"knowledge", "searches among 1,000,000 chunks of 100 tenants, and beside runs and ingestion", benchKnowledge},
 	{"ingestion", "memory and time of a 49 MiB text and a PDF of 500 pages, and runs beside them", benchIngestion},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
@@ -50,7 +50,9 @@ func main() {
 	total := flag.Int("runs", 20000, "runs of the scenario runs")
 	quiet := flag.Int("quiet", 900, "runs of the quiet tenant in the scenario quiet (3000 for the budget)")
 	soak := flag.Duration("soak", 10*time.Minute, "how long the scenario soak lasts")
-	chunks := flag.Int("chunks", 1_000_000, "chunks of the great base in the scenario knowledge")
+	chunks := flag.Int("chunks", 1_000_000, "chunks of the 100 tenants in the scenario knowledge")
+	great := flag.Int("great", 0, "chunks of a further base in the scenario knowledge, of a tenant of its own (0: there is none)")
+	keep := flag.String("keep", "", "a directory for the database of the scenario knowledge, which is left there and used again")
 	other := flag.String("other", "", "another binary of the service, to be compared in the scenario knowledge")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -81,11 +83,15 @@ func main() {
 				continue
 			}
 			fmt.Printf("\n## %s: %s\n", s.name, s.about)
-			b, err := newBed(ctx, *svc, *dir)
+			kept := ""
+			if s.name == "knowledge" {
+				kept = *keep
+			}
+			b, err := newBed(ctx, *svc, *dir, kept)
 			if err != nil {
 				return err
 			}
-			b.total, b.quiet, b.soak, b.chunks, b.other = *total, *quiet, *soak, *chunks, *other
+			b.total, b.quiet, b.soak, b.chunks, b.great, b.other = *total, *quiet, *soak, *chunks, *great, *other
 			err = s.run(ctx, b)
 			b.close()
 			if err != nil {
