@@ -195,6 +195,11 @@ func (x *Index) find(ctx context.Context, q *Query, parsed *lexis.Query, vectors
 		if err != nil {
 			return err
 		}
+		if chunks > int64(x.most) {
+			if _, err := tx.Exec(ctx, loops); err != nil {
+				return err
+			}
+		}
 		few := x.isFew(chunks, every)
 		found, err := x.rank(ctx, tx, q, number, chunks, few, parsed, most)
 		if err == nil && len(found) == 0 && len(parsed.Phrases) == 0 {
@@ -256,7 +261,7 @@ func (x *Index) isFew(chunks, every int64) bool {
 // chunks, and each chunk of these is read and compared; a compilation takes longer than the search.
 //
 // Postgres takes the documents of one base among many, and the chunks with words that it does not know, for a few rows, and would compare
-// each with each or read the index of words once for each document. So it makes a table of the documents until restrict, and reads no table
+// each with each or read the index of words once for each document. So it joins them by hashes until restrict, and reads no table
 // as a whole.
 func (x *Index) read(ctx context.Context, q *Query, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, x.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -271,6 +276,10 @@ func (x *Index) read(ctx context.Context, q *Query, do func(pgx.Tx) error) error
 		return do(tx)
 	})
 }
+
+// loops lets Postgres join rows in a loop again. Of a large base it reads some of the chunks only, as many as are ranked: a join by
+// hashes may begin with all that match. No plan for all arguments is made with it: another search would find that on its connection.
+const loops = "SELECT set_config('enable_nestloop', 'on', true), set_config('plan_cache_mode', 'force_custom_plan', true)"
 
 // restrict makes the rest of a transaction see the rows of its tenant only. Its queries look up rows by their keys.
 func restrict(ctx context.Context, tx pgx.Tx) error {
