@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -114,14 +114,9 @@ func benchIngestion(ctx context.Context, b *bed) error {
 	if _, err := during(5*time.Second, runsPerSecond, run); err != nil { // warm
 		return err
 	}
-	alone, err := during(20*time.Second, runsPerSecond, run)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("  %d runs/s alone: p50 %v p99 %v\n", runsPerSecond, quantile(alone, .5), quantile(alone, .99))
 	for _, d := range []struct{ name, body string }{{"book.pdf", pdf}, {"text.txt", text.String()}} {
-		for _, load := range []int{0, runsPerSecond} {
-			if err := b.ingested(ctx, d.name, d.body, load, run, alone); err != nil {
+		for _, load := range []int{runsPerSecond, 0} {
+			if err := b.ingested(ctx, d.name, d.body, load, run); err != nil {
 				return err
 			}
 		}
@@ -129,28 +124,46 @@ func benchIngestion(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// ingested measures one document in a base of its own, beside so many runs per second.
-func (b *bed) ingested(ctx context.Context, name, body string, load int, run func(int) error, alone []time.Duration) error {
+// ingested measures one document in a base of its own, and beside so many runs per second, which are measured before it for as long as with
+// it. A document that is ready sooner is put again under other names: the hundredth part of few runs says nothing.
+func (b *bed) ingested(ctx context.Context, name, body string, load int, run func(int) error) error {
+	const least, most = 20 * time.Second, time.Minute
 	var made struct{ ID string }
-	if err := b.call("POST", "/v1/knowledge-bases", map[string]any{"name": name}, &made); err != nil {
+	if err := b.call("POST", "/v1/knowledge-bases", map[string]any{"name": fmt.Sprint(name, " ", load)}, &made); err != nil {
 		return err
 	}
 	s := &shelf{bed: b, id: made.ID, name: name}
 	stop := make(chan struct{})
-	type timed struct {
-		took []time.Duration
-		err  error
-	}
-	beside := make(chan timed, 1)
-	before, _ := b.resident()
+	var alone []time.Duration
 	if load > 0 {
-		go func() {
-			took, err := at(load, stop, run)
-			beside <- timed{took, err}
-		}()
-		time.Sleep(5 * time.Second) // what the runs alone take
-		before, _ = b.resident()
+		var err error
+		if alone, err = during(least, load, run); err != nil {
+			return err
+		}
 	}
+	before, _ := b.resident()
+	beside := make(chan error, 1)
+	go func() {
+		if load == 0 {
+			beside <- nil
+			return
+		}
+		measured := make(chan struct{})
+		go func() {
+			defer close(measured)
+			select {
+			case <-stop:
+			case <-time.After(most):
+			}
+		}()
+		took, err := at(load, measured, run)
+		if err == nil {
+			fmt.Printf("    %d runs/s alone: p50 %v p99 %v; beside %s: p50 %v p99 %v (%d runs, ratio of p99 %.2f, budget 1.3)\n", load, quantile(alone, .5), quantile(alone, .99),
+				name, quantile(took, .5), quantile(took, .99), len(took), float64(quantile(took, .99))/float64(quantile(alone, .99)))
+			_, err = at(load, stop, run)
+		}
+		beside <- err
+	}()
 	var service, children, together atomic.Int64
 	watched := make(chan struct{})
 	go func() {
@@ -167,26 +180,23 @@ func (b *bed) ingested(ctx context.Context, name, body string, load int, run fun
 			}
 		}
 	}()
+	var accepted, took time.Duration
+	var err error
 	began := time.Now()
-	err := s.put(map[string]string{name: body})
-	accepted := time.Since(began)
-	if err == nil {
-		err = s.ready(ctx, 15*time.Minute)
+	for n := 0; err == nil && (n == 0 || load > 0 && time.Since(began) < least); n++ {
+		one := time.Now()
+		if err = s.put(map[string]string{fmt.Sprint(n, " ", name): body}); err == nil {
+			accepted = max(accepted, time.Since(one))
+			err = s.ready(ctx, 15*time.Minute)
+			took = max(took, time.Since(one))
+		}
 	}
-	took := time.Since(began)
 	close(stop)
 	<-watched
-	if err != nil {
+	if err = errors.Join(err, <-beside); err != nil {
 		return err
 	}
 	fmt.Printf("  %s of %d KiB beside %d runs/s: accepted after %v, ready after %v; at most %d MiB more in the service, %d MiB in its readers, %d MiB together (budget 200)\n",
 		name, len(body)>>10, load, accepted.Round(time.Millisecond), took.Round(time.Millisecond), service.Load()>>10, children.Load()>>10, together.Load()>>10)
-	if load > 0 {
-		runs := <-beside
-		if runs.err != nil {
-			return runs.err
-		}
-		fmt.Printf("    these runs: p50 %v p99 %v (ratio of p99 %.2f, budget 1.3)\n", quantile(runs.took, .5), quantile(runs.took, .99), float64(quantile(runs.took, .99))/float64(quantile(slices.Clone(alone), .99)))
-	}
 	return nil
 }
