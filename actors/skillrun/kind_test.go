@@ -15,6 +15,7 @@ import (
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/reseal"
+	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
@@ -355,8 +356,24 @@ func TestOneKey(t *testing.T) {
 	if got := w.calls(n, first.run, 8).begins().row(); got == "" {
 		t.Error("other values have no run")
 	}
+	shows := func(want bool) {
+		t.Helper()
+		if got, err := store.New(w.db.API(t), nil).View(w.tenant).SkillRun(t.Context(), first.id()); err != nil || got.Duplicate != want {
+			t.Errorf("it shows %+v, %v", got, err)
+		}
+	}
+	first.must(msg.RepeatSkill{}) // too early
 	first.approves().becomes("succeeded, ended, held")
 	taken("committed")
+	shows(false)
+	audited := first.audited()
+	first.must(msg.RepeatSkill{})
+	version := w.text(`SELECT version FROM browser_skill_runs WHERE id = $1`, first.id())
+	first.must(msg.RepeatSkill{})
+	if got := w.text(`SELECT version FROM browser_skill_runs WHERE id = $1`, first.id()); got != version || first.audited() != audited {
+		t.Errorf("a second repeat writes version %s after %s, and audits %s", got, version, first.audited())
+	}
+	shows(true)
 	holder, err := w.rows.Holder(t.Context(), w.tenant, first.start.Key)
 	if err != nil || holder == nil || *holder != first.id() {
 		t.Errorf("holder %v, %v", holder, err)
@@ -693,7 +710,7 @@ func TestMessagesCross(t *testing.T) {
 	codec := msg.NewCodec(skillrun.Traits.Messages...)
 	run := id.RunID{UUID: id.NewAnywhere()}
 	for _, m := range []any{msg.StartSkill{Run: id.SkillRunID{UUID: id.NewAnywhere()}, Plan: skill.Plan{Mode: skill.Run}, Values: []byte(`{}`), AgentRun: &run}, msg.SkillStands{Phase: skill.Ended},
-		msg.CommitSkill{Args: []byte(`{"a":1}`)}, msg.LookSkill{}, msg.WithdrawSkill{Why: "x"}, skillrun.Clicked{Report: &skill.Report{Event: skill.Clicked, Shots: 1}}} {
+		msg.CommitSkill{Args: []byte(`{"a":1}`)}, msg.LookSkill{}, msg.WithdrawSkill{Why: "x"}, msg.RepeatSkill{}, skillrun.Clicked{Report: &skill.Report{Event: skill.Clicked, Shots: 1}}} {
 		name, body, err := codec.Encode(m)
 		if err != nil {
 			t.Fatal(err)

@@ -73,6 +73,8 @@ func (c *change) decide(m any, known *durable.Answered) (decision, error) {
 		return c.look(known, true)
 	case msg.WithdrawSkill:
 		c.unfit(m.Why)
+	case msg.RepeatSkill:
+		c.repeated()
 	case Unfit:
 		c.unfit(m.Why)
 	case Prepared:
@@ -225,6 +227,14 @@ func (c *change) look(known *durable.Answered, timer bool) (decision, error) {
 	return c.done(), nil
 }
 
+// repeated notes that another call got the result of the run.
+func (c *change) repeated() {
+	if c.s.Phase == skill.Ended && !c.s.Repeated {
+		c.s.Repeated = true
+		c.fact(Moved{})
+	}
+}
+
 // unfit ends a run whose skill may not run any more.
 func (c *change) unfit(why string) {
 	if c.happens(skill.Withdrawn, nil) {
@@ -342,7 +352,7 @@ func (c *change) effectFailed(key string) {
 // refused ends a run whose rows the database refuses, without what it was to show.
 func (c *change) refused(m any) (decision, error) {
 	switch m.(type) {
-	case msg.CommitSkill, msg.WithdrawSkill:
+	case msg.CommitSkill, msg.WithdrawSkill, msg.RepeatSkill:
 		return decision{}, problem.New(problem.CodeInternal, "")
 	}
 	c.s.Record = Record{Shots: c.s.Shots}

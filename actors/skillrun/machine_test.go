@@ -319,9 +319,9 @@ func TestLookInVain(t *testing.T) {
 // The state column keeps what no other column says.
 func TestStateColumn(t *testing.T) {
 	s := tell(t, State{}, yes, begun(atCommit), landed, approve, ready)
-	s.By.IP = "192.0.2.1"
+	s.By.IP, s.Repeated = "192.0.2.1", true
 	var back State
-	if err := back.decode(s.encode()); err != nil || back.State != s.State || back.Shots != s.Shots || back.By.IP != s.By.IP {
+	if err := back.decode(s.encode()); err != nil || back.State != s.State || back.Shots != s.Shots || back.By.IP != s.By.IP || !back.Repeated {
 		t.Errorf("%+v, %v", back, err)
 	}
 	if err := back.decode([]byte(`{"v":2}`)); err == nil {

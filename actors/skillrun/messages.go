@@ -8,7 +8,7 @@ import (
 	"agentsvc/schemas/skill"
 )
 
-// A run accepts msg.StartSkill, msg.CommitSkill, msg.LookSkill, msg.WithdrawSkill and
+// A run accepts msg.StartSkill, msg.CommitSkill, msg.LookSkill, msg.WithdrawSkill, msg.RepeatSkill and
 // durable.TimerDue. It replies msg.SkillStands.
 
 // Results of effects. A nil report stands for one that was lost.

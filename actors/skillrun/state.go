@@ -34,6 +34,8 @@ type State struct {
 	// Changed names the parameters whose values are other ones.
 	Changed []string
 	Values  json.RawMessage // what is typed, by parameter
+	// Repeated says that another call with the same values got the result.
+	Repeated bool
 	Record
 
 	CreatedAt  time.Time
@@ -66,13 +68,15 @@ type kept struct {
 	Edited  bool        `json:"edited,omitempty"`
 	Changed []string    `json:"changed,omitempty"`
 	Shots   int         `json:"shots,omitempty"`
-	IP      string      `json:"ip,omitempty"`
+	// Repeated is read by store.SkillRun too.
+	Repeated bool   `json:"repeated,omitempty"`
+	IP       string `json:"ip,omitempty"`
 }
 
 const keptVersion = 1
 
 func (s *State) encode() []byte {
-	b, err := json.Marshal(kept{V: keptVersion, Stand: s.State, Begun: s.Begun, Edited: s.Edited, Changed: s.Changed, Shots: s.Shots, IP: s.By.IP})
+	b, err := json.Marshal(kept{V: keptVersion, Stand: s.State, Begun: s.Begun, Edited: s.Edited, Changed: s.Changed, Shots: s.Shots, Repeated: s.Repeated, IP: s.By.IP})
 	if err != nil {
 		panic(err) // plain fields always encode
 	}
@@ -87,6 +91,6 @@ func (s *State) decode(b []byte) error {
 	if k.V != keptVersion {
 		return fmt.Errorf("read the state of a skill run: version %d is not known here", k.V)
 	}
-	s.State, s.Begun, s.Edited, s.Changed, s.Shots, s.By.IP = k.Stand, k.Begun, k.Edited, k.Changed, k.Shots, k.IP
+	s.State, s.Begun, s.Edited, s.Changed, s.Shots, s.Repeated, s.By.IP = k.Stand, k.Begun, k.Edited, k.Changed, k.Shots, k.Repeated, k.IP
 	return nil
 }

@@ -25,7 +25,8 @@ var Traits = durable.Traits{
 	Sealed: []reseal.Column{{Table: "browser_skill_runs", Name: "args", By: reseal.ByID}},
 	Messages: []msg.Type{
 		msg.Of[msg.StartSkill]("start_skill"), msg.Of[msg.SkillStands]("skill_stands"), msg.Of[msg.CommitSkill]("commit_skill"),
-		msg.Of[msg.LookSkill]("look_skill"), msg.Of[msg.WithdrawSkill]("withdraw_skill"), msg.Of[Clicked]("skill_clicked"),
+		msg.Of[msg.LookSkill]("look_skill"), msg.Of[msg.WithdrawSkill]("withdraw_skill"), msg.Of[msg.RepeatSkill]("repeat_skill"),
+		msg.Of[Clicked]("skill_clicked"),
 	},
 	Checks:     []feed.Check{{Name: "waiting runs of browser skills whose approval is refused, without a timer", SQL: forgotten}},
 	Collectors: []prometheus.Collector{ended, seconds, sessions, waiting},

@@ -15,10 +15,15 @@ import (
 // Tool nodes. Like machine.go, this file waits for nothing, reads no clock and mints no id.
 //
 //	started ─ planned ─► called ── ToolAnswered ──► walked: the node ends
+//	             │ └─ joins another node's call ┄ that node ended ┄► called
 //	             │ └─ gated ──► pending ┄ approved, edited ┄► called
 //	             │       └─ of a browser skill ── Previewed ──► pending, as above
 //	             │                                    └─ it did not land ──► the run fails, as below
 //	             └─ refused ──► the run fails with TOOL_FAILED
+//
+// A call of a browser skill with the values of another open node's call, which has not begun, joins it:
+// one run of the skill, one approval, and both nodes get its result. After the other call has begun, the
+// idempotency key of the run finds its result (service.md, Browser skill run outcomes).
 //
 // A call that is all that the run does next is planned by the walk that starts its node, and one
 // commit starts and calls it. The commit that calls is the receipt: it comes before anything is
@@ -58,7 +63,8 @@ type (
 		Idx     int
 		Outcome *tool.Outcome
 	}
-	// CallPrepares is a gated call whose form is filled before its approval opens.
+	// CallPrepares is a planned call that neither begins nor waits for people yet: the form of a gated one
+	// is filled before its approval opens, and one that joins another waits for that one's end.
 	CallPrepares struct{ Step *Step }
 	// CallGated is a call that waits for an approval.
 	CallGated struct{ Step *Step }
@@ -102,6 +108,11 @@ func (c *change) planned(m Planned) bool {
 	switch p := m.Plan; {
 	case p.Refused != nil:
 		c.toolFailed(o, *p.Refused)
+	case c.s.same(&p) != nil:
+		joined := *o
+		joined.Call = &Call{Plan: p.Joined(c.s.same(&p).Call.Plan.Skill.Run)}
+		c.set(o, &joined)
+		c.fact(CallPrepares{&joined})
 	case p.Terms != nil:
 		gated := *o
 		gated.Call = &Call{Plan: p}
@@ -115,6 +126,34 @@ func (c *change) planned(m Planned) bool {
 		c.call(o, p)
 	}
 	return true
+}
+
+// same returns the open step whose call of a browser skill has the same values as p and has not begun,
+// nil if there is none.
+func (s *State) same(p *tool.Planned) *Step {
+	key := p.SkillKey()
+	i := slices.IndexFunc(s.Open, func(o *Step) bool {
+		return key != "" && o.Call != nil && !o.Call.Called && !o.Call.joins() && o.Call.Plan.SkillKey() == key
+	})
+	if i < 0 {
+		return nil
+	}
+	return s.Open[i]
+}
+
+// joins reports whether the call gets the result of another node's call.
+func (k *Call) joins() bool { return k.Plan.Skill != nil && k.Plan.Skill.Joins }
+
+// join begins the calls whose result another node's call has brought. They are repeatable.
+func (c *change) join() {
+	for _, o := range c.s.Open {
+		waits := func(x *Step) bool {
+			return x.Call != nil && !x.Call.joins() && x.Call.Plan.Skill != nil && x.Call.Plan.Skill.Run == o.Call.Plan.Skill.Run
+		}
+		if o.Call != nil && o.Call.joins() && !o.Call.Called && !slices.ContainsFunc(c.s.Open, waits) {
+			c.call(o, o.Call.Plan)
+		}
+	}
 }
 
 // gate opens the approval of a call, and waits.
@@ -173,7 +212,7 @@ func (c *change) previewed(m Previewed) bool {
 func (c *change) leaveSkills(open []*Step) {
 	var runs []id.SkillRunID
 	for _, o := range open {
-		if o.Call != nil && o.Call.Plan.Skill != nil {
+		if o.Call != nil && o.Call.Plan.Skill != nil && !o.Call.joins() {
 			runs = append(runs, o.Call.Plan.Skill.Run)
 		}
 	}

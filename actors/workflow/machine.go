@@ -266,6 +266,7 @@ func (c *change) walked(m Walked) bool {
 		if m.Call != nil {
 			c.planned(*m.Call)
 		}
+		c.join()
 		if c.leaving {
 			c.keepAnswers()
 		}

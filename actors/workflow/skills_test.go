@@ -101,6 +101,73 @@ func TestSkillsOfToolNodes(t *testing.T) {
 	w.t = t
 }
 
+// Two branches that call the same skill with the same values have one run of it and one approval: both get its
+// result, and the second call begins when the first has ended. Other values are asked about by themselves. A
+// cancel tells each run of a skill once.
+func TestBranchesWithTheSameCallOfASkill(t *testing.T) {
+	w := newWorld(t)
+	const branches = `{"nodes": [{"id": "a", "type": "tool", "tool": "skill.fills", "args": {"n": 1}}, {"id": "b", "type": "tool", "tool": "skill.fills", "args": {"n": 1}},
+		{"id": "c", "type": "tool", "tool": "skill.fills", "args": {"n": 2}}]}`
+	asks := func(restarts bool) id.RunID {
+		t.Helper()
+		r := w.begin(branches, `null`, ``)
+		w.approval(r, "c")
+		w.eventually("all calls are planned", func() bool {
+			return w.text(`SELECT count(*) FROM run_steps WHERE run_id = $1 AND input::text = '{"shown":true}'`, r) == "3" && w.text(`SELECT count(*) FROM approvals WHERE run_id = $1`, r) == "2"
+		})
+		if restarts {
+			w.restart(0, false)
+		}
+		return r
+	}
+	for _, restarts := range []bool{false, true} {
+		r := asks(restarts)
+		leads := w.text(`SELECT s.name FROM approvals a JOIN run_steps s ON s.run_id = a.run_id AND s.idx = a.step_idx WHERE a.run_id = $1 AND s.name <> 'c'`, r)
+		joins := map[string]string{"a": "b", "b": "a"}[leads]
+		if got := w.text(`SELECT status FROM run_steps WHERE run_id = $1 AND name = $2`, r, joins); got != "running" {
+			t.Errorf("the second is %s", got)
+		}
+		if err := w.decide(w.approval(r, "c"), lifecycle.ActionApprove, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("the other call has ended", func() bool {
+			return w.text(`SELECT status FROM run_steps WHERE run_id = $1 AND name = 'c'`, r) == "succeeded"
+		})
+		if n := w.calls("skill.fills", r); len(n) != 1 {
+			t.Errorf("before the decision: calls %v", n)
+		}
+		if err := w.decide(w.approval(r, leads), lifecycle.ActionApprove, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.ended(r); got != "succeeded" {
+			t.Fatalf("it is %s", got)
+		}
+		of := w.text(`SELECT browser_skill_run_id FROM approvals a JOIN run_steps s ON s.run_id = a.run_id AND s.idx = a.step_idx WHERE a.run_id = $1 AND s.name = $2`, r, leads)
+		for node, want := range map[string]string{leads: `{"n":1}`, joins: `{"duplicate":"` + of + `"}`, "c": `{"n":2}`} {
+			if got := w.text(`SELECT output -> 'outputs' -> $2::text -> 'json' FROM runs WHERE id = $1`, r, node); got != want {
+				t.Errorf("%s: output %s", node, got)
+			}
+		}
+		if got := w.text(`SELECT string_agg(concat_ws(' ', type, data ->> 'node_id'), ', ' ORDER BY seq) FROM run_marks WHERE run_id = $1 AND
+			seq > (SELECT max(seq) FROM run_marks WHERE run_id = $1 AND type = 'run.resumed') AND type IN ('tool.called', 'node.completed')`, r); got !=
+			"tool.called, node.completed "+leads+", tool.called, node.completed "+joins {
+			t.Errorf("frames %s", got)
+		}
+		if n := w.calls("skill.fills", r); len(n) != 3 || len(w.calls("preview", r)) != 2 {
+			t.Errorf("calls %v, previews %v", n, w.calls("preview", r))
+		}
+		if !restarts {
+			w.exact(r)
+		}
+	}
+	r := asks(false)
+	w.ask(r, msg.CancelRun{})
+	if got := w.ended(r) + ", " + w.text(`SELECT count(*) FROM timers WHERE kind = 'skillrun' AND name = 'look'`); got != "cancelled CANCELLED, 2" {
+		t.Error(got)
+	}
+	w.exact(r)
+}
+
 // A preview whose process dies is begun again, and people are asked once.
 func TestAPreviewIsOwedAgainAfterACrash(t *testing.T) {
 	w := newWorld(t)

@@ -78,6 +78,9 @@ func (b *toolbox) Call(ctx context.Context, t tool.Caller, idx int, p tool.Plann
 	if silent {
 		<-ctx.Done()
 	}
+	if p.Skill != nil && p.Skill.Joins {
+		return tool.Outcome{Content: `{"duplicate":"` + p.Skill.Run.String() + `"}`, Shown: json.RawMessage(`"masked"`)}
+	}
 	if p.Tool == "shop.fails" {
 		return tool.FailedResult(tool.ErrToolTimeout, "It did not answer.")
 	}

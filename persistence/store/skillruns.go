@@ -107,16 +107,20 @@ func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
 	if r.Mode == skill.Run {
 		out.ApprovalID = r.Approval
 	}
+	var kept struct {
+		Repeated bool `json:"repeated"` // see actors/skillrun
+	}
 	for _, c := range []struct {
 		doc []byte
 		to  any
-	}{{redact.JSON(r.Precommit), &out.Precommit}, {r.Steps, &out.Steps}, {r.Verification, &out.Verification}, {r.Compensation, &out.Compensation}} {
+	}{{r.State, &kept}, {redact.JSON(r.Precommit), &out.Precommit}, {r.Steps, &out.Steps}, {r.Verification, &out.Verification}, {r.Compensation, &out.Compensation}} {
 		if len(c.doc) > 0 {
 			if err := json.Unmarshal(c.doc, c.to); err != nil {
 				return nil, fmt.Errorf("read the record of skill run %s: %w", run, err)
 			}
 		}
 	}
+	out.Duplicate = kept.Repeated
 	if c := out.Compensation; c != nil { // earlier builds wrote null for no steps, and that all ran where an error says otherwise
 		c.Ran = c.Ran && c.Error == nil
 		if c.Steps == nil {

@@ -196,7 +196,7 @@ type SkillRun struct {
 	Verification []skill.CheckResult `json:"verification" doc:"The checks after the commit, in order."`
 	Result       Value               `json:"result" doc:"An object by result field; null: nothing was read."`
 	Compensation *SkillCompensation  `json:"compensation" doc:"What was done after a commit whose checks failed; null: nothing."`
-	Duplicate    bool                `json:"duplicate" doc:"true: the same call was made before, and this is its run."`
+	Duplicate    bool                `json:"duplicate" doc:"true: the same call was made again, and got the result of this run."`
 	CreatedAt    time.Time           `json:"created_at" doc:"UTC."`
 	FinishedAt   *time.Time          `json:"finished_at" doc:"null: it has not ended."`
 }

@@ -61,6 +61,13 @@ type WithdrawSkill struct {
 // Repeatable: a run that has ended answers how it stands.
 func (WithdrawSkill) Repeatable() {}
 
+// RepeatSkill tells a run of a browser skill that has ended that another call with the same values got
+// its result. Replies SkillStands.
+type RepeatSkill struct{}
+
+// Repeatable: a run that has been told so changes nothing.
+func (RepeatSkill) Repeatable() {}
+
 // TimerLook is the timer by which the commit that refuses an approval, or ends the run of an
 // agent, makes a run of a browser skill look.
 const TimerLook = "look"

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -314,11 +315,34 @@ type SkillCall struct {
 	// Previews means that the run begins before the approval of the call opens, and that the
 	// approval decides on it.
 	Previews bool `json:"previews,omitempty"`
-	// Joins means that an earlier call of the turn makes the same run. The call begins when that
-	// one has ended, and gets its result.
+	// Joins means that another call, of the same turn or of an open node of the same workflow run,
+	// makes the same run. The call begins when that one has ended, and gets its result.
 	Joins bool `json:"joins,omitempty"`
 	// Reason is the argument of that name, for the person who approves.
 	Reason string `json:"reason,omitempty"`
+}
+
+// SkillKey returns a text that is the same for two calls of a browser skill with the same tool and
+// values: the reason does not count. It is empty for any other call. Bound arguments have one form,
+// with the reason last.
+func (p *Planned) SkillKey() string {
+	if p.Skill == nil {
+		return ""
+	}
+	values := p.Args
+	if i := bytes.LastIndex(values, []byte(`"reason":`)); i >= 0 {
+		values = bytes.TrimSuffix(values[:i], []byte(","))
+	} else {
+		values = bytes.TrimSuffix(values, []byte("}"))
+	}
+	return p.Tool + "\x00" + string(values)
+}
+
+// Joined returns the call as one that gets the result of another call's run, without an approval.
+func (p *Planned) Joined(run id.SkillRunID) Planned {
+	out := *p
+	out.Skill, out.Terms, out.Approval = &SkillCall{Run: run, Joins: true}, nil, nil
+	return out
 }
 
 // Outcome is the result of a call.

@@ -117,45 +117,54 @@ func joinSkills(plan []tool.Planned) {
 		if p.Skill == nil || p.Refused != nil {
 			continue
 		}
-		key := p.Tool + "\x00" + string(withoutReason(p.Args))
+		key := p.SkillKey()
 		if run, ok := first[key]; ok {
-			p.Skill = &tool.SkillCall{Run: run, Joins: true}
-			p.Terms, p.Approval = nil, nil
+			*p = p.Joined(run)
 			continue
 		}
 		first[key] = p.Skill.Run
 	}
 }
 
-// withoutReason returns bound arguments, which have one form, without their last member reason.
-func withoutReason(args json.RawMessage) json.RawMessage {
-	if i := bytes.LastIndex(args, []byte(`"reason":`)); i >= 0 {
-		return bytes.TrimSuffix(args[:i], []byte(","))
-	}
-	return bytes.TrimSuffix(args, []byte("}"))
-}
-
 // Preview implements run.Tools and workflow.Tools.
 func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Planned) *tool.Outcome {
-	run, duplicate, failed := b.startSkill(ctx, t, p)
-	if failed != nil {
-		return failed
+	for tries := 1; ; tries++ {
+		run, duplicate, failed := b.startSkill(ctx, t, p)
+		if failed != nil {
+			return failed
+		}
+		row, failed := b.awaitSkill(ctx, t, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil || !duplicate && r.Status == skill.Prepared })
+		switch {
+		case failed != nil:
+			return failed
+		case row.FinishedAt == nil:
+			return nil
+		case duplicate && !row.Held && tries < keyTries: // an earlier call that was refused, for example: the key is free
+			continue
+		case hadNoBrowser(row):
+			out := tool.FailedResult(errNoBrowser, noBrowserText)
+			return &out
+		}
+		out := b.toldOf(ctx, t, run, row, p.Tool, duplicate)
+		return &out
 	}
-	row, failed := b.awaitSkill(ctx, t, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil || r.Status == skill.Prepared })
-	switch {
-	case failed != nil:
-		return failed
-	case row.FinishedAt != nil && hadNoBrowser(row):
-		out := tool.FailedResult(errNoBrowser, noBrowserText)
-		return &out
-	case row.FinishedAt != nil:
-		out := skillOutcome(run, row, p.Tool, duplicate)
-		return &out
-	case duplicate:
-		out := tool.FailedResult(tool.ErrToolFailed, "The same call waits for a decision already. Nothing was run.")
-		return &out
+}
+
+// keyTries bounds how often a call tries to begin its run: a key that is taken is free again when its
+// run committed nothing.
+const keyTries = 3
+
+// toldOf returns what the model hears of a run that has ended. A run that answers another call too is
+// told so, for people: it is tried once.
+func (b *Toolbox) toldOf(ctx context.Context, t tool.Caller, run id.SkillRunID, row *store.SkillRun, name string, duplicate bool) tool.Outcome {
+	if duplicate {
+		bounded, cancel := context.WithTimeout(ctx, askSkill)
+		defer cancel()
+		if _, err := b.Skills.Ask(bounded, t.Tenant, run, msg.RepeatSkill{}); err != nil && ctx.Err() == nil {
+			b.Log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("skill_run", run).Msg("a run of a browser skill does not show that it answered another call")
+		}
 	}
-	return nil
+	return skillOutcome(run, row, name, duplicate)
 }
 
 // callSkill carries out a call of a browser skill.
@@ -188,7 +197,7 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 	if hadNoBrowser(row) {
 		return tool.FailedResult(errNoBrowser, noBrowserText)
 	}
-	return skillOutcome(run, row, p.Tool, duplicate)
+	return b.toldOf(ctx, t, run, row, p.Tool, duplicate)
 }
 
 const noBrowserText = "This deployment has no browser. Nothing was run."
@@ -319,7 +328,7 @@ func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned)
 	} else if start.Plan.Gate != skill.GateNone { // a policy asks for an approval since the call was planned
 		return run, false, unsent(tool.ErrToolFailed, "The skill needs an approval now. Call it again.")
 	}
-	for range 3 { // a key that is taken is free again when its run committed nothing
+	for range keyTries {
 		holder, out := b.holder(ctx, &t, start.Key)
 		switch {
 		case out != nil:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,10 +145,10 @@ func TestCallsOfASkill(t *testing.T) {
 	none = nil
 	other := id.SkillRunID{UUID: id.NewAnywhere()}
 	rows.holder, rows.row = &other, ended(skill.Succeeded, "")
-	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); out.IsError || !strings.Contains(out.Content, `"duplicate":true`) || !strings.Contains(out.Content, other.String()) || len(rows.asked) != 0 {
+	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); out.IsError || !strings.Contains(out.Content, `"duplicate":true`) || !strings.Contains(out.Content, other.String()) || !slices.Equal(rows.asked, []any{msg.RepeatSkill{}}) {
 		t.Errorf("the same call: %s, asked %v", out.Content, rows.asked)
 	}
-	rows.holder, rows.row = nil, nil
+	rows.holder, rows.row, rows.asked = nil, nil, nil
 	if out := w.box.callSkill(t.Context(), w.caller, plan[0]); !out.IsError || !strings.Contains(out.Content, "deleted") || len(rows.asked) != 1 {
 		t.Errorf("a run that is gone: %s, asked %v", out.Content, rows.asked)
 	}
@@ -246,9 +248,82 @@ func TestACallThatRepeatsAnother(t *testing.T) {
 			}
 		}
 	}
-	if len(rows.asked) > 0 {
+	if slices.ContainsFunc(rows.asked, func(m any) bool { return m != msg.RepeatSkill{} }) {
 		t.Errorf("asked %v", rows.asked)
 	}
+}
+
+// A gated call whose key an earlier run holds waits for that run. If it committed something, its result is that
+// of the call; if it committed nothing, the key is free, and the call fills a form of its own.
+func TestAPreviewWhoseKeyIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	w.skill("book", "at_commit_point", "run", "dry_run")
+	plan, err := w.box.Plan(t.Context(), w.caller, 1, []model.Call{model.NewCall("a", "browser_skill:book.run", `{"n":7,"reason":"asked"}`)})
+	if err != nil || plan[0].Skill == nil || !plan[0].Skill.Previews {
+		t.Fatal(err, plan)
+	}
+	refused := ended(skill.Rejected, "")
+	refused.Held = false
+	for _, c := range []struct {
+		name  string
+		end   *store.SkillRun // of the earlier run
+		has   string          // empty: the approval opens
+		asked []string
+	}{
+		{"it commits", ended(skill.Succeeded, ""), `"duplicate":true`, []string{"msg.RepeatSkill"}},
+		{"it is refused", refused, "", []string{"msg.StartSkill"}},
+	} {
+		earlier, looked := id.SkillRunID{UUID: id.NewAnywhere()}, make(chan struct{})
+		rows := &heldRows{skillRows: skillRows{holder: &earlier, row: &store.SkillRun{Status: skill.Prepared, Held: true}}, looked: looked}
+		w.box.Skills = &Skills{Rows: rows, Ask: rows.ask, Available: func() error { return nil }}
+		done := make(chan *tool.Outcome, 1)
+		go func() { done <- w.box.Preview(t.Context(), w.caller, 1, plan[0]) }()
+		<-looked
+		rows.end(c.end)
+		w.box.Skills.Changed(earlier)
+		out := <-done
+		if (out == nil) != (c.has == "") || out != nil && !strings.Contains(out.Content, c.has) {
+			t.Errorf("%s: %+v", c.name, out)
+		}
+		var asked []string
+		for _, m := range rows.asked {
+			asked = append(asked, fmt.Sprintf("%T", m))
+		}
+		if !slices.Equal(asked, c.asked) {
+			t.Errorf("%s: asked %v", c.name, asked)
+		}
+	}
+}
+
+// heldRows are rows with one run that ends: once it has ended and freed its key, any other run is prepared.
+type heldRows struct {
+	skillRows
+	looked chan struct{} // closed when the run was looked at
+	once   sync.Once
+}
+
+func (r *heldRows) Run(ctx context.Context, t id.TenantID, run id.SkillRunID) (*store.SkillRun, error) {
+	defer r.once.Do(func() { close(r.looked) })
+	return r.skillRows.Run(ctx, t, run)
+}
+
+func (r *heldRows) end(row *store.SkillRun) {
+	r.set(row)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !row.Held {
+		r.holder = nil
+	}
+}
+
+// ask begins a run, whose form is filled at once.
+func (r *heldRows) ask(ctx context.Context, t id.TenantID, run id.SkillRunID, m any) (any, error) {
+	if _, begins := m.(msg.StartSkill); begins {
+		r.set(&store.SkillRun{Status: skill.Prepared, Held: true})
+	}
+	return r.skillRows.ask(ctx, t, run, m)
 }
 
 // A call that waits long looks at its run rarely; it hears of a change on this node at once, and of one

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// flowOf makes a workflow of these nodes, one after another, on an org node, and publishes it. It returns
-// the workflow and the warnings.
+// flowOf makes a workflow on an org node and publishes it: the first of its nodes, and behind it the
+// others side by side. It returns the workflow and the warnings.
 func (c *caller) flowOf(t *testing.T, name, node string, nodes ...object) (id string, warnings []string) {
 	t.Helper()
 	ctx := within(t, 20*time.Second)
 	edges := []object{}
-	for i := 1; i < len(nodes); i++ {
-		edges = append(edges, object{"from": nodes[i-1]["id"], "to": nodes[i]["id"]})
+	for _, n := range nodes[1:] {
+		edges = append(edges, object{"from": nodes[0]["id"], "to": n["id"]})
 	}
 	var made struct{ Workflow struct{ ID string } }
 	c.ask(t, ctx, 201, "POST", "/v1/workflows", object{"name": name, "node_id": node, "definition": object{"nodes": nodes, "edges": edges}}, &made)
@@ -24,7 +24,7 @@ func (c *caller) flowOf(t *testing.T, name, node string, nodes ...object) (id st
 }
 
 // A workflow tries a skill and then runs it: the dry run submits nothing, the form is filled before people
-// are asked, and what they approve is committed once. A form that cannot be filled asks people nothing; an
+// are asked, and what they approve is committed once, also where two branches call it with the same values. A form that cannot be filled asks people nothing; an
 // edit obeys the skill's policy; a run that is cancelled, and a grant that is withdrawn while people decide,
 // commit nothing. kb.search is no tool for a node, which publishing says.
 func TestAWorkflowRunsABrowserSkill(t *testing.T) { // not parallel: a browser has a low priority
@@ -37,7 +37,8 @@ func TestAWorkflowRunsABrowserSkill(t *testing.T) { // not parallel: a browser h
 	skill := "browser_skill:" + b.slug
 	tries := object{"id": "try", "type": "tool", "tool": skill + ".dry_run", "args": object{"order": "{{input.order}}", "cause": "stock"}}
 	does := object{"id": "do", "type": "tool", "tool": skill + ".run", "args": object{"order": "{{input.order}}", "cause": "stock", "reason": "order {{input.order}} is late"}}
-	both, warnings := c.flowOf(t, "Tries and does", node, tries, does)
+	again := object{"id": "again", "type": "tool", "tool": skill + ".run", "args": does["args"]}
+	both, warnings := c.flowOf(t, "Tries and does", node, tries, does, again)
 	if len(warnings) > 0 {
 		t.Errorf("warnings %v", warnings)
 	}
@@ -79,18 +80,23 @@ func TestAWorkflowRunsABrowserSkill(t *testing.T) { // not parallel: a browser h
 	r := c.poll(t, ctx, run, "succeeded")
 	type output struct {
 		JSON struct {
-			OK, Committed bool
-			Result        map[string]any
+			OK, Committed, Duplicate bool
+			RunID                    string `json:"run_id"`
+			Result                   map[string]any
 		}
 	}
 	var out struct{ Outputs map[string]output }
 	if err := json.Unmarshal(r.Run.Output, &out); err != nil {
 		t.Fatal(err)
 	}
-	if try, do := out.Outputs["try"].JSON, out.Outputs["do"].JSON; !try.OK || try.Committed || !do.OK || !do.Committed || do.Result["order"] != 1001.0 || b.Effects("1001") != 1 {
+	try, do, second := out.Outputs["try"].JSON, out.Outputs["do"].JSON, out.Outputs["again"].JSON
+	if !try.OK || try.Committed || !do.OK || !do.Committed || do.Result["order"] != 1001.0 || b.Effects("1001") != 1 {
 		t.Errorf("%s, %d effects", r.Run.Output, b.Effects("1001"))
 	}
-	if got := c.skillRun(t, of); got.Status != "succeeded" {
+	if do.Duplicate == second.Duplicate || do.RunID != of || second.RunID != of || !second.OK {
+		t.Errorf("two branches with the same call: %s", r.Run.Output)
+	}
+	if got := c.skillRun(t, of); got.Status != "succeeded" || !got.Duplicate {
 		t.Errorf("%+v", got)
 	}
 	var list struct{ Items []skillRun }

@@ -68,8 +68,9 @@ type skillRun struct {
 		URL, ScreenshotKey string
 		Values             map[string]string
 	}
-	Steps  []struct{ ID, Status string }
-	Result map[string]any
+	Steps     []struct{ ID, Status string }
+	Result    map[string]any
+	Duplicate bool
 }
 
 func (c *caller) skillRun(t *testing.T, run string) skillRun {
