@@ -16,9 +16,9 @@ const (
 	workersStay = 5 * time.Second
 )
 
-// crew is a pool of goroutines that run mailboxes. A new goroutine begins with a small
-// stack, which grows by copying; without the pool this happened for each message to an
-// idle mailbox.
+// crew is a pool of goroutines that run mailboxes and what actors begin beside them. A new
+// goroutine begins with a small stack, which grows by copying; without the pool this happened
+// for each message to an idle mailbox, and for each effect.
 type crew struct {
 	mu       sync.Mutex // guards the fields below
 	idle     []worker   // the last one was busy most recently, and is taken next
@@ -35,7 +35,7 @@ var _ actor.Dispatcher = (*crew)(nil)
 // Throughput is asked by protoactor. Our mailboxes use the constant.
 func (c *crew) Throughput() int { return throughput }
 
-// Schedule runs a mailbox.
+// Schedule runs a mailbox, or another function, beside its caller.
 func (c *crew) Schedule(run func()) {
 	c.mu.Lock()
 	last := len(c.idle) - 1

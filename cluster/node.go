@@ -356,6 +356,10 @@ func (n *Node) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Go runs f beside its caller, in a goroutine that an earlier function or mailbox has left if there is
+// one. It never waits.
+func (n *Node) Go(f func()) { n.crew.Schedule(f) }
+
 func (n *Node) ended(kind string) {
 	n.kinds[kind].living.Add(-1)
 	if n.alive.Add(-1) == 0 && n.swept.Load() {

@@ -88,7 +88,8 @@ func (p *performed[S]) perform() (out any) {
 // Further jobs wait: those of a tenant in order, and the tenants that wait take turns, so that
 // a tenant whose jobs last for days leaves places to the others.
 type pool struct {
-	max int
+	max   int
+	start func(func()) // runs a function beside its caller
 
 	mu      sync.Mutex // guards the fields below
 	running int
@@ -135,7 +136,7 @@ func (p *pool) submit(j job) {
 	p.running++
 	l.running++
 	p.mu.Unlock()
-	go p.work(j, l)
+	p.start(func() { p.work(j, l) })
 }
 
 func (p *pool) work(j job, l *line) {

@@ -24,7 +24,7 @@ func (j *held) run() { j.began <- j.name; <-j.let }
 
 // A tenant has at most half of the places, its jobs begin in order, and the tenants that wait take turns.
 func TestPlacesOfEffects(t *testing.T) {
-	p, began := &pool{max: 4}, make(chan string, 64)
+	p, began := &pool{max: 4, start: func(f func()) { go f() }}, make(chan string, 64)
 	jobs := map[string]*held{}
 	add := func(tenant id.TenantID, name string, n int) {
 		for i := range n {

@@ -144,7 +144,7 @@ func Register[S any](n *cluster.Node, w Writer, k Kind[S], cfg Config) {
 	}
 	rt := &hosting[S]{
 		Kind: k, cfg: cfg, node: n, writer: w, metrics: metricsOf(k.Name),
-		effects: pool{max: cfg.MaxEffects},
+		effects: pool{max: cfg.MaxEffects, start: n.Go},
 	}
 	n.Register(k.Name, func(a cluster.Address) cluster.Behavior {
 		h := &Host[S]{k: rt, addr: a}
