@@ -56,6 +56,8 @@ type (
 	ToolAnswered struct {
 		Idx     int
 		Outcome tool.Outcome
+		// Walked is the walk of the answer, if it was all that the run did; else nil.
+		Walked *Walked
 	}
 	// Previewed is the end of what comes before the approval of a step's call. A nil Outcome
 	// opens the approval, any other one is that of the call.
@@ -201,7 +203,7 @@ func (c *change) previewed(m Previewed) bool {
 		c.set(o, &next)
 		c.fact(StepCalled{Step: &next, Seq: c.seq()})
 		if !c.leaving {
-			c.answer(ToolAnswered{m.Idx, *out})
+			c.answer(ToolAnswered{Idx: m.Idx, Outcome: *out})
 		}
 	}
 	return true
@@ -250,7 +252,11 @@ func (c *change) answer(m ToolAnswered) bool {
 		c.toolFailed(o, m.Outcome)
 		return true
 	}
-	return c.enqueue(callEnd(o.Node, &m.Outcome))
+	changed := c.enqueue(callEnd(o.Node, &m.Outcome))
+	if w := m.Walked; w != nil && len(c.s.Queue) == 1 && w.N == c.s.Walks { // nothing came in between
+		return c.walked(*w)
+	}
+	return changed
 }
 
 // callEnd is the end of a node whose call was answered.
@@ -284,7 +290,7 @@ func (c *change) keepAnswers() {
 func (c *change) lost() (changed bool) {
 	for _, o := range c.s.Open {
 		if o.Call != nil && o.Call.Answer != nil {
-			if changed = c.answer(ToolAnswered{o.Idx, *o.Call.Answer}) || changed; c.s.Status.Terminal() {
+			if changed = c.answer(ToolAnswered{Idx: o.Idx, Outcome: *o.Call.Answer}) || changed; c.s.Status.Terminal() {
 				return true
 			}
 			continue

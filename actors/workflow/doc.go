@@ -17,7 +17,8 @@
 // Something outside is a timer (delay, the timeout of wait_event), an event, or the end of a
 // child run. It ends a node: the end is queued in memory, and the effect Walk takes the queue
 // through the graph beside the mailbox, one walk at a time. What follows without I/O is part
-// of the walk, so one commit holds the ends and everything that they lead to.
+// of the walk, so one commit holds the ends and everything that they lead to. A call that is
+// all that the run does walks its own answer: its result brings the walk along.
 //
 // Each started node is one step; a skipped one has none. The sealed value of an open step is
 // what the node works with, that of an ended one what it left. From these and from progress,

@@ -152,8 +152,12 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return k.preview(ctx, e)
 	case CallTool:
 		began := k.cfg.Now()
-		m := k.call(ctx, e)
-		k.answered(e, began, m)
+		m, ok := k.call(ctx, e)
+		if !ok {
+			return nil
+		}
+		k.answered(e, began, &m.Outcome)
+		m.Walked = k.ahead(ctx, e, &m.Outcome)
 		return m
 	case CancelChild:
 		return k.cancelChild(ctx, a.Address, e)
@@ -187,14 +191,35 @@ func (k *kind) walk(ctx context.Context, e Walk) any {
 	if !ok {
 		return nil
 	}
-	if o := m.onlyCall(e.Of); o != nil {
+	k.planOnly(ctx, e.Of, &m)
+	return m
+}
+
+// planOnly plans the call that a walk leads to, if it is the only one.
+func (k *kind) planOnly(ctx context.Context, s *State, m *Walked) {
+	if o := m.onlyCall(s); o != nil {
 		ctx, cancel := context.WithTimeout(ctx, soon)
 		defer cancel()
-		if p, ok := k.plan(ctx, PlanCall{Step: o, Of: e.Of}).(Planned); ok {
+		if p, ok := k.plan(ctx, PlanCall{Step: o, Of: s}).(Planned); ok {
 			m.Call = &p
 		}
 	}
-	return m
+}
+
+// ahead takes the end of a call through the graph at once, where the call is all that the run does and
+// the walk is quick and small: the answer and what follows from it are one decision. Otherwise it returns
+// nil, and the decision on the answer owes a Walk.
+func (k *kind) ahead(ctx context.Context, e CallTool, out *tool.Outcome) *Walked {
+	s := e.Of
+	if out.IsError || len(s.Open) != 1 || len(s.Queue) > 0 {
+		return nil
+	}
+	m, ok := within(ctx, k.quick, quickWalk, s.Plan.Quick(), Walk{N: s.Walks, Of: s, Queue: []End{callEnd(e.Step.Node, out)}})
+	if !ok || m.size() >= largeWalk {
+		return nil
+	}
+	k.planOnly(ctx, s, &m)
+	return &m
 }
 
 // walkOnce walks in the lane that the walk needs. A slow one is left with one end.
@@ -382,8 +407,8 @@ func (k *kind) preview(ctx context.Context, e Preview) any {
 	return Previewed{e.Step.Idx, out}
 }
 
-// call carries out the call of a step.
-func (k *kind) call(ctx context.Context, e CallTool) any {
+// call carries out the call of a step. It reports false if the call is no longer owed.
+func (k *kind) call(ctx context.Context, e CallTool) (m ToolAnswered, ok bool) {
 	out := toolsGone
 	failpoint.Hit(pointBeforeCall)
 	if k.cfg.Tools != nil {
@@ -393,10 +418,7 @@ func (k *kind) call(ctx context.Context, e CallTool) any {
 		out = out.After()
 	}
 	failpoint.Hit(pointAfterCall)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return ToolAnswered{e.Step.Idx, out}
+	return ToolAnswered{Idx: e.Step.Idx, Outcome: out}, ctx.Err() == nil
 }
 
 // cancelChild cancels a child run. It ends when the child has ended.

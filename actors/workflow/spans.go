@@ -5,6 +5,7 @@ import (
 
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/span"
+	"agentsvc/schemas/tool"
 )
 
 // Spans gets the spans of workflow runs and of their tool calls (trace.Tracer). It does not block.
@@ -13,14 +14,13 @@ type Spans interface {
 	Step(s span.Step)
 }
 
-// answered tells the span of a tool call. answer is nil if the call was no longer owed.
-func (k *kind) answered(e CallTool, began time.Time, answer any) {
-	if k.cfg.Spans == nil || answer == nil {
+// answered tells the span of a tool call.
+func (k *kind) answered(e CallTool, began time.Time, out *tool.Outcome) {
+	if k.cfg.Spans == nil {
 		return
 	}
-	a, ok := answer.(ToolAnswered)
 	k.cfg.Spans.Step(span.Step{Tenant: e.Of.Tenant, Run: e.Of.ID, Idx: e.Step.Idx, Kind: lifecycle.StepTool, Name: e.Step.Call.Plan.Tool,
-		OK: ok && !a.Outcome.IsError, Began: began, Ended: k.cfg.Now()})
+		OK: !out.IsError, Began: began, Ended: k.cfg.Now()})
 }
 
 // ends tells the span of a run that the decision from prev to next has ended.

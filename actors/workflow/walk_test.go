@@ -100,3 +100,58 @@ func TestAnAnsweredCallLeavesWithItsRun(t *testing.T) {
 		t.Errorf("the next activation walks %+v", s.Queue)
 	}
 }
+
+// The answer of the only call brings its walk along: one decision ends the node. If the run has walked since, or the
+// call's end is not the only one, the walk is dropped and owed anew, and on a node that the run leaves the answer is kept.
+func TestAnAnswerBringsItsWalk(t *testing.T) {
+	t.Parallel()
+	plan, err := flow.Load(json.RawMessage(`{"nodes": [{"id": "a", "type": "tool", "tool": "shop.once", "args": {}}, {"id": "b", "type": "wait_event", "event": "go"}],
+		"edges": [{"from": "a", "to": "b"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := plan.Start(t.Context(), json.RawMessage("null"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, facts, err := plan.End(t.Context(), begun, 0, flow.ToolOutput("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	walked := &workflow.Walked{N: 3, Flow: next, Parts: []workflow.Part{{End: workflow.End{Node: 0, Output: flow.ToolOutput("1")}}}}
+	for _, f := range facts {
+		walked.Parts[0].Facts = append(walked.Parts[0].Facts, workflow.Fact{Fact: f})
+	}
+	begins := workflow.State{Status: lifecycle.RunRunning, Plan: plan, Flow: begun, Seq: 7, Steps: 1, Walks: 3, Open: []*workflow.Step{{Idx: 0, Node: 0, Call: &workflow.Call{Called: true}}}}
+	since, beside := begins, begins
+	since.Walks, beside.Queue = 4, []workflow.End{{Node: 1}}
+	answer := workflow.ToolAnswered{Outcome: tool.Outcome{Content: "1", Shown: json.RawMessage("1")}, Walked: walked}
+	for _, c := range []struct {
+		name  string
+		s     workflow.State
+		m     any
+		open  string // the open steps
+		queue int
+		facts bool
+	}{
+		{"the only call", begins, answer, "1", 0, true},
+		{"the run has walked since", since, answer, "0", 1, false},
+		{"another node has ended", beside, answer, "0", 2, false},
+		{"the run leaves", begins, durable.Leaving{Msg: answer}, "0", 0, true},
+	} {
+		d, err := workflow.Machine{}.Decide(c.s, c.m, time.Now())
+		if err != nil || !d.Changed {
+			t.Fatalf("%s: changed %t, %v", c.name, d.Changed, err)
+		}
+		var open []string
+		for _, o := range d.Next.Open {
+			open = append(open, strconv.Itoa(o.Node))
+		}
+		if got := strings.Join(open, " "); got != c.open || len(d.Next.Queue) != c.queue || (len(d.Facts) > 0) != c.facts {
+			t.Errorf("%s: open %s, queue %+v, facts %+v", c.name, got, d.Next.Queue, d.Facts)
+		}
+		if o := d.Next.Open[0]; c.name == "the run leaves" && (o.Call.Answer == nil || o.Call.Answer.Content != "1") {
+			t.Errorf("%s: %+v", c.name, o.Call)
+		}
+	}
+}
