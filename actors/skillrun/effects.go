@@ -253,12 +253,25 @@ func (k *kind) part(ctx context.Context, s *State, filling string, do func(*skil
 	return r, unfit
 }
 
+// over reports whether the calling run has ended, as after a cancel that came before StartSkill did: its end
+// told a run that did not exist yet, and tells it no more.
+func (k *kind) over(ctx context.Context, s *State) bool {
+	if s.AgentRun == nil {
+		return false
+	}
+	at, err := k.cfg.Store.Standing(ctx, s.Tenant, nil, s.AgentRun)
+	return err == nil && (at.Ended == nil || *at.Ended)
+}
+
 func (k *kind) prepare(ctx context.Context, s *State) any {
 	give, err := k.take(ctx, s.Tenant)
 	if err != nil {
 		return nil
 	}
 	defer give()
+	if k.over(ctx, s) {
+		return CallerEnded{}
+	}
 	r, unfit := k.part(ctx, s, firstFilling, func(j *skill.Job) (*skill.Report, error) {
 		session, r, err := k.cfg.Browser.Prepare(ctx, j)
 		if session != nil {
@@ -324,6 +337,9 @@ func (k *kind) readOnly(ctx context.Context, s *State) any {
 		return nil
 	}
 	defer give()
+	if k.over(ctx, s) {
+		return CallerEnded{}
+	}
 	filling := firstFilling
 	if s.Page != nil {
 		filling = secondFilling

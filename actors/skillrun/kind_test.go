@@ -547,6 +547,23 @@ func TestCancelInEachPart(t *testing.T) {
 			}
 		})
 	}
+	for name, plan := range map[string][]skill.Plan{"before it began": nil, "before a read began": {{Mode: skill.Run, Gate: skill.GateNone}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := w.in(t), newSite()
+			c := w.calls(w.node(s), w.agentRun(), 7, plan...)
+			w.exec(`UPDATE runs SET status = 'cancelled', error_code = 'CANCELLED', finished_at = now() WHERE id = $1`, c.run)
+			if _, err := c.ask(msg.LookSkill{}); err != nil { // of the cancel, before StartSkill arrives
+				t.Fatal(err)
+			}
+			c.begins().becomes("rejected, ended")
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.fills) > 0 {
+				t.Errorf("%d forms were filled", len(s.fills))
+			}
+		})
+	}
 	t.Run("in the click", func(t *testing.T) {
 		t.Parallel()
 		w, s := w.in(t), newSite()

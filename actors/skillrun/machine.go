@@ -77,6 +77,8 @@ func (c *change) decide(m any, known *durable.Answered) (decision, error) {
 		c.repeated()
 	case Unfit:
 		c.unfit(m.Why)
+	case CallerEnded:
+		c.happens(skill.Cancelled, nil)
 	case Prepared:
 		c.reported(skill.Preparing, m.Report)
 	case ReadDone:

@@ -122,6 +122,7 @@ func TestOutcomes(t *testing.T) {
 		"the browser dies in prepare":                 {atCommit, nil, []any{Prepared{}}, skill.Failed, "step_failed", false},
 		"the agent's run is cancelled in prepare":     {atCommit, seen(Seen{RunEnded: true}), []any{msg.LookSkill{}}, skill.Rejected, "rejected", false},
 		"the agent's run is cancelled while it waits": {atCommit, seen(Seen{Approval: lifecycle.ApprovalCancelled}), []any{landed, msg.LookSkill{}}, skill.Rejected, "rejected", false},
+		"the agent's run ended before it began":       {atCommit, nil, []any{CallerEnded{}}, skill.Rejected, "rejected", false},
 		"the skill is disabled in prepare":            {atCommit, nil, []any{Unfit{"disabled"}}, skill.Failed, "failed", false},
 		"the skill is disabled while it waits":        {atCommit, map[reflect.Type]any{reflect.TypeFor[CheckApproval](): Approvable{Unfit: "disabled"}}, []any{landed, approve}, skill.Failed, "failed", false},
 		"the grant goes while it waits":               {atCommit, nil, []any{landed, msg.WithdrawSkill{Why: "gone"}}, skill.Failed, "failed", false},

@@ -32,6 +32,8 @@ type (
 	// Unfit says that the skill may not run any more: it is deleted, disabled, taught anew, or
 	// no longer granted.
 	Unfit struct{ Why string }
+	// CallerEnded says that the calling run had ended before the run began.
+	CallerEnded struct{}
 )
 
 // Questions and their answers.
