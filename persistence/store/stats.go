@@ -146,10 +146,11 @@ type Viewer struct {
 }
 
 type attentionRow struct {
-	ID    id.UUID
-	Title string
-	Count int64
-	Since time.Time
+	ID       id.UUID
+	ParentID *id.UUID // of sources
+	Title    string
+	Count    int64
+	Since    time.Time
 }
 
 // Overview returns what happens now and what needs attention. now is the time of the node.
@@ -183,12 +184,12 @@ func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Over
 	err := v.q.together(ctx, func(b *pgx.Batch) {
 		collect(b, "overview_open", &open, pgx.RowToStructByName, v.tenant)
 		collect(b, "overview_approvals", &approvals, pgx.RowToStructByName, v.tenant, by.roles(), by.Nodes, by.Voter)
-		collect(b, "attention_sources", &sources, pgx.RowToStructByName[attentionRow], v.tenant)
+		collect(b, "attention_sources", &sources, pgx.RowToStructByNameLax[attentionRow], v.tenant)
 		if by.Admin {
 			collect(b, "overview_deliveries", &pending, pgx.RowTo[int64], v.tenant)
-			collect(b, "attention_endpoints", &endpoints, pgx.RowToStructByName[attentionRow], v.tenant, from)
-			collect(b, "attention_servers", &servers, pgx.RowToStructByName[attentionRow], v.tenant)
-			collect(b, "attention_triggers", &firing, pgx.RowToStructByName[attentionRow], v.tenant, from)
+			collect(b, "attention_endpoints", &endpoints, pgx.RowToStructByNameLax[attentionRow], v.tenant, from)
+			collect(b, "attention_servers", &servers, pgx.RowToStructByNameLax[attentionRow], v.tenant)
+			collect(b, "attention_triggers", &firing, pgx.RowToStructByNameLax[attentionRow], v.tenant, from)
 		}
 		b.Queue(queries.Get("stats_sums"), v.tenant, id.AgentID{}, minutes, since, until).Query(func(rows pgx.Rows) error {
 			var r statRow
@@ -259,7 +260,7 @@ func (v View) Overview(ctx context.Context, by Viewer, now time.Time) (*api.Over
 	out.Attention = append(out.Attention, failing...)
 	attend := func(kind api.AttentionKind, rows []attentionRow) {
 		for _, r := range rows {
-			out.Attention = append(out.Attention, api.Attention{Kind: kind, ID: &r.ID, Title: r.Title, Count: r.Count, Since: r.Since})
+			out.Attention = append(out.Attention, api.Attention{Kind: kind, ID: &r.ID, ParentID: r.ParentID, Title: r.Title, Count: r.Count, Since: r.Since})
 		}
 	}
 	attend(api.AttentionFailingEndpoint, endpoints)

@@ -73,6 +73,7 @@ type EmbedKey struct {
 	RevokedAt         *time.Time         `json:"revoked_at" doc:"When it was revoked; null: it is live."`
 	CreatedAt         time.Time          `json:"created_at" doc:"UTC."`
 	UpdatedAt         time.Time          `json:"updated_at" doc:"UTC."`
+	Snippet           string             `db:"-" json:"snippet" doc:"The script element for a page, with the public address of the service and the key; how the key begins, except where it is shown."`
 }
 
 // EmbedKeyCreated is an embed key with the secrets that are shown once.
@@ -80,14 +81,12 @@ type EmbedKeyCreated struct {
 	EmbedKey
 	Key            string `json:"key" doc:"The publishable key, for the page that the widget is on; never shown again."`
 	IdentitySecret string `json:"identity_secret,omitempty" doc:"What identity tokens are signed with, for the tenant's back end; never shown again."`
-	Snippet        string `json:"snippet" doc:"The script element for a page, with the public address of the service and this key."`
 }
 
 // EmbedKeyRotated is an embed key with its new value.
 type EmbedKeyRotated struct {
 	EmbedKey
-	Key     string `json:"key" doc:"The publishable key; the former one is not accepted any more. Never shown again."`
-	Snippet string `json:"snippet" doc:"The script element for a page, with the public address of the service and this key."`
+	Key string `json:"key" doc:"The publishable key; the former one is not accepted any more. Never shown again."`
 }
 
 // EmbedIdentitySecret is the response of POST /v1/embed-keys/{id}/identity-secret.

@@ -50,11 +50,12 @@ type OverviewDeliveries struct {
 
 // Attention is one thing that needs attention.
 type Attention struct {
-	Kind  AttentionKind `json:"kind"`
-	ID    *id.UUID      `json:"id" doc:"Of the agent, endpoint, server, source or trigger; null for approvals."`
-	Title string        `json:"title" doc:"Its name or URL."`
-	Count int64         `json:"count" doc:"How many approvals, failed runs, or failed deliveries."`
-	Since time.Time     `json:"since" doc:"Of the first of them."`
+	Kind     AttentionKind `json:"kind"`
+	ID       *id.UUID      `json:"id" doc:"Of the agent, endpoint, server, source or trigger; null for approvals."`
+	ParentID *id.UUID      `json:"parent_id" doc:"Of the knowledge base of a source; null for other things."`
+	Title    string        `json:"title" doc:"Its name or URL."`
+	Count    int64         `json:"count" doc:"How many approvals, failed runs, or failed deliveries."`
+	Since    time.Time     `json:"since" doc:"Of the first of them."`
 }
 
 // AttentionKind is why a thing needs attention.

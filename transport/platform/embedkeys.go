@@ -60,7 +60,7 @@ func (p *Platform) embedKeyRoutes(t *edge.Table) {
 		Summary:     "List embed keys",
 		Description: "Newest first; revoked ones with include_revoked only. Without limit and cursor the whole list, without next_cursor.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.listEmbedKeys)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys", ID: "createEmbedKey",
-		Answer:  api.EmbedKeyCreated{EmbedKey: sampleEmbedKey, Key: samplePublishable, IdentitySecret: sampleIdentitySecret, Snippet: sampleSnippet},
+		Answer:  api.EmbedKeyCreated{EmbedKey: shownEmbedKey, Key: samplePublishable, IdentitySecret: sampleIdentitySecret},
 		Summary: "Create an embed key",
 		Description: "It lets a chat widget in a browser talk to one agent. The publishable key goes into the page, the identity secret into your back end; both are shown in this response only. " +
 			"Origins are https://host[:port], http:// for this machine only and outside production, or * for everywhere.",
@@ -80,7 +80,7 @@ func (p *Platform) embedKeyRoutes(t *edge.Table) {
 		Tag: embedKeys, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeNameTaken},
 		Example: map[string]any{"allowed_origins": []string{"https://shop.example.com", "https://www.example.com"}}}, p.updateEmbedKey)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/rotate", ID: "rotateEmbedKey",
-		Answer: api.EmbedKeyRotated{EmbedKey: sampleEmbedKey, Key: samplePublishable, Snippet: sampleSnippet}, Summary: "Rotate an embed key",
+		Answer: api.EmbedKeyRotated{EmbedKey: shownEmbedKey, Key: samplePublishable}, Summary: "Rotate an embed key",
 		Description: "The new value is shown in this response only. The former value is refused at once, and its sessions and streams end. A revoked key is 404.", Tag: embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) msg.Revoked { return endedEmbedKey(c, in.ID) })}, p.rotateEmbedKey)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/identity-secret", ID: "makeEmbedIdentitySecret",
@@ -105,7 +105,11 @@ func endedEmbedKey(c *edge.Caller, k id.EmbedKeyID) msg.Revoked {
 func (p *Platform) listEmbedKeys(ctx context.Context, c *edge.Caller, in *listEmbedKeys) (*api.Whole[api.EmbedKey], error) {
 	f := store.EmbedKeyFilter{Agent: in.Agent, Revoked: in.IncludeRevoked}
 	return whole(ctx, p.Store.View(c.Tenant), in.Page, "embed-keys", id.EmbedKeyID{}, 0, func(v store.View, ctx context.Context, at id.EmbedKeyID, limit int) ([]api.EmbedKey, error) {
-		return v.EmbedKeys(ctx, f, at, limit)
+		keys, err := v.EmbedKeys(ctx, f, at, limit)
+		for i := range keys {
+			p.begins(&keys[i])
+		}
+		return keys, err
 	}, func(k api.EmbedKey) id.EmbedKeyID { return k.ID })
 }
 
@@ -128,6 +132,9 @@ func (p *Platform) createEmbedKey(ctx context.Context, c *edge.Caller, in *creat
 func (p *Platform) snippet(key string) string {
 	return fmt.Sprintf(`<script async src="%s/embed/v1/widget.js" data-key="%s"></script>`, html.EscapeString(strings.TrimSuffix(p.PublicURL, "/")), html.EscapeString(key))
 }
+
+// begins sets the snippet of a key of which only the beginning is known.
+func (p *Platform) begins(k *api.EmbedKey) { k.Snippet = p.snippet(k.KeyPrefix + "…") }
 
 // checkEmbedKey validates the fields of a request; each may be nil. It rewrites the origins
 // in the form that browsers send.
@@ -153,7 +160,11 @@ func (p *Platform) checkEmbedKey(name *string, origins *[]string, theme *api.Emb
 }
 
 func (p *Platform) getEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*api.EmbedKey, error) {
-	return p.Store.View(c.Tenant).EmbedKey(ctx, in.ID)
+	k, err := p.Store.View(c.Tenant).EmbedKey(ctx, in.ID)
+	if err == nil {
+		p.begins(k)
+	}
+	return k, err
 }
 
 // updateEmbedKey returns once every node applies the key as it is now. Whether sessions may
@@ -165,7 +176,11 @@ func (p *Platform) updateEmbedKey(ctx context.Context, c *edge.Caller, in *patch
 		return nil, err
 	}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedKey, error) {
-		return tx.UpdateEmbedKey(ctx, in.ID, b)
+		k, err := tx.UpdateEmbedKey(ctx, in.ID, b)
+		if err == nil {
+			p.begins(k)
+		}
+		return k, err
 	})
 	r := changedEmbedKey(c, in.ID)
 	if b.AllowedOrigins != nil || b.Enabled != nil && !*b.Enabled || b.IdentityRequired != nil && *b.IdentityRequired {

@@ -52,6 +52,8 @@ func TestEmbedKeyRoutes(t *testing.T) {
 		{"a page of embed keys", "GET", "/v1/embed-keys?limit=1", "", 200, "", `"next_cursor":null`, ""},
 		{"a cursor that is not ours", "GET", "/v1/embed-keys?cursor=x", "", 400, "VALIDATION", "cursor", ""},
 		{"read an embed key", "GET", one, "", 200, "", `{"id":"{embed_key}"`, ""},
+		{"its snippet has the service's public address", "GET", one, "", 200, "", `"snippet":"\u003cscript async src=\"` + console + `/embed/v1/widget.js\" data-key=\"` + w.a.publishable[:15] + `…\"\u003e\u003c/script\u003e"`, ""},
+		{"so have those of a list", "GET", "/v1/embed-keys", "", 200, "", w.a.publishable[:15] + `…\"\u003e\u003c/script\u003e"`, ""},
 		{"read an unknown one", "GET", "/v1/embed-keys/{unknown}", "", 404, "NOT_FOUND", "embed key", ""},
 		{"make one", "POST", "/v1/embed-keys", key("A", ""), 201, "", `"key":"svc_pk_`, "embed_key.create"},
 		{"without an identity secret", "POST", "/v1/embed-keys", key("B", ""), 201, "", `"has_identity_secret":false`, "embed_key.create"},

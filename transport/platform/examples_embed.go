@@ -10,7 +10,7 @@ import (
 
 const (
 	samplePublishable    = "svc_pk_5dTqV0WkB2xY8zR4mN6pLc_3fJ7hG1sD9aK5uE2oI8yT4wQ6rZ0xV7cB3nM1lP5kJ9h_2Xb4Q8"
-	sampleSnippet        = `<script async src="https://agents.example.com/embed/v1/widget.js" data-key="` + samplePublishable + `"></script>`
+	sampleSnippet        = `<script async src="https://agents.example.com/embed/v1/widget.js" data-key="`
 	sampleIdentitySecret = "idsec_Zk3vN8pR1tX6yB0cF5hJ9mQ2sU7wE4aD1gL8oI6rT3k"
 )
 
@@ -18,7 +18,13 @@ var (
 	sampleEmbedKey = api.EmbedKey{ID: id.EmbedKeyID{UUID: sample(70)}, AgentID: sampleAgentID, Name: "Shop", KeyPrefix: samplePublishable[:15],
 		AllowedOrigins: []string{"https://shop.example.com"}, Enabled: true, RateLimitPerMin: 60, HasIdentitySecret: true,
 		Theme: api.EmbedTheme{Accent: "#0f766e"}, Config: api.EmbedDisplayConfig{Greeting: "Hello! What may I do for you?", StarterPrompts: []string{"Where is my order?"}},
-		LastUsedAt: &sampleTime, CreatedAt: sampleTime, UpdatedAt: sampleTime}
+		Snippet: sampleSnippet + samplePublishable[:15] + `…"></script>`, LastUsedAt: &sampleTime, CreatedAt: sampleTime, UpdatedAt: sampleTime}
+	// shownEmbedKey is the key where its value is shown.
+	shownEmbedKey = func() api.EmbedKey {
+		k := sampleEmbedKey
+		k.Snippet = sampleSnippet + samplePublishable + `"></script>`
+		return k
+	}()
 	sampleDenied  = api.DeniedOrigin{Origin: "https://www.example.com", Count: 12, LastAt: sampleEnd}
 	sampleEndUser = api.EndUser{ID: id.EndUserID{UUID: sample(71)}, ExternalID: "customer-1001", Name: ptr("Kim"), Email: ptr("kim@example.com"),
 		Attributes: json.RawMessage(`{"groups":["gold"],"meta":{"groups":["gold"],"plan":"pro"}}`), Tags: []string{"vip"}, Residency: ptr("eu"),

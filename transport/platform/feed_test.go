@@ -178,6 +178,15 @@ func TestOverview(t *testing.T) {
 			t.Errorf("%v lack %s", got, want)
 		}
 	}
+	for _, a := range o.Attention {
+		var base string
+		if a.Kind == api.AttentionFailedSource {
+			w.must(w.admin.QueryRow(t.Context(), `SELECT base_id::text FROM knowledge_sources WHERE id = $1`, a.ID).Scan(&base))
+		}
+		if got := a.ParentID; (got != nil) != (base != "") || got != nil && got.String() != base {
+			t.Errorf("%s: the parent is %v, the base %q", a.Kind, got, base)
+		}
+	}
 	if o.Deliveries.Failed24h != 1 {
 		t.Errorf("%+v", o.Deliveries)
 	}

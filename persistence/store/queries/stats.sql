@@ -67,7 +67,7 @@ SELECT id, name AS title, 1::bigint AS count, health_at AS since FROM mcp_server
 WHERE tenant_id = $1 AND enabled AND NOT health_ok AND health_at IS NOT NULL ORDER BY health_at DESC, id LIMIT 20
 
 -- name: attention_sources
-SELECT id, name AS title, 1::bigint AS count, updated_at AS since FROM knowledge_sources
+SELECT id, base_id AS parent_id, name AS title, 1::bigint AS count, updated_at AS since FROM knowledge_sources
 WHERE tenant_id = $1 AND deleted_at IS NULL AND enabled AND status = 'failed' ORDER BY updated_at DESC, id LIMIT 20
 
 -- Triggers of the newest 1000 runs of the period that ended badly.

@@ -82,7 +82,7 @@ export interface Overview {
   runs: { queued: number; running: number; waiting_approval: number; succeeded_24h: number; failed_24h: number; cancelled_24h: number };
   approvals: { pending: number; mine: number; by_risk: Partial<Record<Risk, number>>; next_expires_at: string | null };
   deliveries: { pending: number; failed_24h: number } | null;
-  attention: { kind: string; id: string | null; title: string; count: number; since: string }[];
+  attention: { kind: string; id: string | null; parent_id: string | null; title: string; count: number; since: string }[];
 }
 
 export interface Agent {

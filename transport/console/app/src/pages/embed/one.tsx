@@ -51,7 +51,7 @@ export function OneKey({ id }: { id: string }) {
     void act.run(async (i) => {
       const { key, snippet, ...now } = await i.send<Schemas["EmbedKeyRotated"]>("POST", path + "/rotate");
       setAsking("");
-      r.fact(() => now);
+      r.fact(() => ({ ...now, snippet: snippet.replace(key, now.key_prefix + "…") }));
       setSecrets([{ label: "Embed key", value: key, snippet }]);
     });
   };
@@ -79,7 +79,6 @@ export function OneKey({ id }: { id: string }) {
       leave(href("embed"));
     });
   };
-  const snippet = `<script async src="${location.origin}/embed/v1/widget.js" data-key="${k.key_prefix}…"></script>`;
   return (
     <>
       <Heading
@@ -124,8 +123,8 @@ export function OneKey({ id }: { id: string }) {
       {error && <ErrorState problem={error} retry={() => void r.reload()} />}
       <h2>Snippet</h2>
       <div class="snippet">
-        <pre>{snippet}</pre>
-        <Copy text={snippet} />
+        <pre>{k.snippet}</pre>
+        <Copy text={k.snippet} />
       </div>
       <p class="dim">The whole key was shown once, when it was made. Put it in the place of the one that ends in “…”, or rotate the key.</p>
       {live && <Denied id={id} allowed={k.allowed_origins} onAllowed={(now) => r.fact(() => now)} />}

@@ -119,7 +119,7 @@ function entry(a: Attention): { text: string; page: string; to: string } {
     case "unreachable_server":
       return { text: `${name} does not answer`, page: "tools", to: href("tools", { open: a.id }) };
     case "failed_source":
-      return { text: `${name}: the sync failed`, page: "knowledge", to: href("knowledge") };
+      return { text: `${name}: the sync failed`, page: "knowledge", to: href("knowledge/" + (a.parent_id ?? "")) };
     case "failed_trigger":
       return { text: `${name}: ${plural(a.count, "failed start")}`, page: "triggers", to: href("triggers/" + (a.id ?? "")) };
     default:
