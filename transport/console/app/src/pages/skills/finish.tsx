@@ -1,15 +1,19 @@
 // Dialogs of the recorder: parameters, results, the dry run, and saving.
 
 import { useMemo, useState } from "preact/hooks";
+import { get } from "../../client/api";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
 import { Check, FormActions, Select, TextField } from "../../controls/form";
 import { SchemaForm } from "../../controls/schemaform";
+import { ErrorState } from "../../controls/states";
 import { Stranger } from "../../controls/text";
 import { announce } from "../../frame/announce";
+import { plural } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { allDrawn, complaints, draftOf, formOf, valueOf, type Draft } from "../../lib/schemaform";
 import { examplesOf, paramsSchema, suggestParam, urlParts, usedParams, type SkillStep } from "../../lib/skills";
+import { useResource } from "../../live/resource";
 import { draftOfPolicy, PolicyFields, policyOf, policyPaths, problemFields } from "./policy";
 import type { Deed, Follow, Session } from "./session";
 import type { Detail, Skill } from "./types";
@@ -143,6 +147,10 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
   const [policy, setPolicy] = useState(first);
   const [secrets, setSecrets] = useState<Record<string, string>>({});
   const [attested, setAttested] = useState(false);
+  // A recording has no compensation: the skill's own is kept unless the person gives it up.
+  const old = useResource<Detail | null>(of, (signal) => (of ? get<Detail>("/v1/browser-skills/" + of, undefined, signal) : Promise.resolve(null)));
+  const undo = old.data.value?.skill.definition.compensation ?? [];
+  const [keeps, setKeeps] = useState(true);
   const act = useAction();
   const fields = problemFields(act.problem);
   const refs = s.auth.secret_refs;
@@ -156,6 +164,7 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
         ...(s.commit_step_id ? { commit_step_id: s.commit_step_id } : {}),
         assertions: s.assertions,
         result_fields: s.result_fields,
+        ...(keeps && commits && undo.length > 0 ? { compensation: undo } : {}),
         auth: s.auth,
       };
       const body = {
@@ -177,11 +186,20 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
   const denied = act.problem?.code === "BROWSER_SKILL_ATTESTATION_REQUIRED" ? act.problem.detail || act.problem.title : undefined;
   const known = ["owner_attested", ...(of ? [] : ["name", "description", ...policyPaths(policy)]), ...refs.map((r) => "auth.secrets." + r)];
   return (
-    <Dialog title="Save skill" onClose={onClose} dirty={name !== "" || description !== "" || attested || policy !== first || Object.values(secrets).some(Boolean)}>
+    <Dialog title="Save skill" onClose={onClose} dirty={name !== "" || description !== "" || attested || !keeps || policy !== first || Object.values(secrets).some(Boolean)}>
       <form onSubmit={send}>
         <Failed act={act} hide={!!denied || (Object.keys(fields).length > 0 && Object.keys(fields).every((k) => known.includes(k)))} />
         {of ? (
-          <p>The skill gets the steps of this recording. Its name, policy and grants stay.</p>
+          <>
+            <p>The skill gets the steps of this recording. Its name, policy and grants stay.</p>
+            {old.error.value && !old.data.value && <ErrorState problem={old.error.value} retry={() => void old.reload()} />}
+            {undo.length > 0 &&
+              (commits ? (
+                <Check label={`Keep its compensation (${plural(undo.length, "step")})`} checked={keeps} onChange={setKeeps} hint="It was not recorded. It runs after a commit whose checks failed, as before." />
+              ) : (
+                <p class="alert warn">Its compensation ({plural(undo.length, "step")}) is dropped: the recording has no commit point.</p>
+              ))}
+          </>
         ) : (
           <>
             <TextField label="Name" value={name} onInput={setName} error={fields["name"]} required />
@@ -199,7 +217,7 @@ export function SaveDialog({ s, of, onClose, onSaved }: { s: Session; of: string
         )}
         {!of && <PolicyFields d={policy} onChange={setPolicy} fields={fields} commits={commits} />}
         <Check label="I own this site, or may automate it" checked={attested} onChange={setAttested} error={denied ?? fields["owner_attested"]} />
-        <FormActions onClose={onClose} action={of ? "Save" : "Create"} disabled={act.busy || !attested} />
+        <FormActions onClose={onClose} action={of ? "Save" : "Create"} disabled={act.busy || !attested || (!!of && !old.data.value)} />
       </form>
     </Dialog>
   );
