@@ -419,6 +419,37 @@ func TestSecretsArePaintedOver(t *testing.T) {
 	}
 }
 
+// TestPicturesShowThePageAtRest: what moves is shown as it is when it has come to its end; a page at rest as it is.
+func TestPicturesShowThePageAtRest(t *testing.T) {
+	t.Parallel()
+	b := quickly(t)
+	w := serves(t, `<style>@keyframes darken { from { background: #fff } to { background: #000 } }
+* { margin: 0 } div { width: 1024px; height: 100px } .moves { animation: darken 3600s forwards }</style>
+<div id=box style="background: #000"></div><div id=other></div>
+<button id=start onclick="document.getElementById('other').className = 'moves'">Start</button>`)
+	r, err := b.Read(context.Background(), w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"steps":[
+		{"id":"rests","kind":"wait","target":{"selector":"#box"},"value":""},
+		{"id":"moves","kind":"click","target":{"selector":"#start"}}]}`, `{}`))
+	if err != nil || r.Event != skill.Verified || len(w.shots) != 3 {
+		t.Fatal(err, show(t, r), len(w.shots))
+	}
+	for name, ended := range map[string]bool{"rests": false, "moves": true} {
+		img, err := jpeg.Decode(bytes.NewReader(w.shots[name]))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if size := img.Bounds().Size(); size.X != viewWidth || size.Y != viewHeight {
+			t.Errorf("%s: the picture has %v", name, size)
+		}
+		for y, want := range map[int]bool{50: true, 150: ended, 400: false} {
+			r, _, _, _ := img.At(500, y).RGBA()
+			if dark := r>>8 < 0x50; dark != want {
+				t.Errorf("%s: at %d it is dark: %v", name, y, dark)
+			}
+		}
+	}
+}
+
 // A page hears no secret that was typed into another one, whatever functions it changes, and what it shows of one is painted
 // over whatever it says of itself.
 func TestAPageIsLookedAtUnheard(t *testing.T) {

@@ -17,18 +17,19 @@ import (
 
 // session is one job in a context of its own. It may be made before its job is known, but has one only.
 type session struct {
-	b       *Browser
-	e       *engine
-	job     *skill.Job
-	scope   skill.Scope
-	proxy   *proxy
-	context playwright.BrowserContext
-	page    playwright.Page
-	release func()
-	step    time.Duration // the time of one step
-	closing sync.Once
-	expiry  *time.Timer
-	calls   sync.WaitGroup
+	b        *Browser
+	e        *engine
+	job      *skill.Job
+	scope    skill.Scope
+	proxy    *proxy
+	context  playwright.BrowserContext
+	page     playwright.Page
+	devtools playwright.CDPSession // of the page
+	release  func()
+	step     time.Duration // the time of one step
+	closing  sync.Once
+	expiry   *time.Timer
+	calls    sync.WaitGroup
 
 	secrets secrets
 	fields  []secretField     // into which secrets were typed
@@ -148,7 +149,8 @@ func (s *session) begin(ctx context.Context) (err error) {
 		}
 		s.watch(c, page)
 		s.page = page
-		return nil
+		s.devtools, err = c.NewCDPSession(page)
+		return err
 	})
 }
 
@@ -382,10 +384,7 @@ func (s *session) fresh(ctx context.Context) {
 		limit, cancel := context.WithTimeout(ctx, s.step)
 		defer cancel()
 		return s.do(limit, func() error {
-			c, err := s.context.NewCDPSession(s.page) // it lasts as long as the page
-			if err == nil {
-				_, err = c.Send("Security.setIgnoreCertificateErrors", map[string]any{"ignore": true})
-			}
+			_, err := s.devtools.Send("Security.setIgnoreCertificateErrors", map[string]any{"ignore": true}) // for as long as the page lasts
 			return err
 		})
 	})

@@ -2,7 +2,9 @@ package browser
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"slices"
 	"time"
@@ -24,7 +26,8 @@ const (
 var engines = map[string]string{
 	// It finds as many nodes as the sum of what must not be in a picture: 1 if the page has a password field, 2 if a field
 	// holds a secret, 4 if a text does, 8 if it has frames, 16 if a field may be one that a secret was typed into, 32 if it
-	// has frames of other sites, into which it cannot look.
+	// has frames of other sites, into which it cannot look. 128 tells nothing of that: the page is not at rest, because something is
+	// animated or fonts are missing yet.
 	exposedEngine: `{ queryAll(_, about) {
   const { secrets, fields } = JSON.parse(decodeURIComponent(about));
   const get = (of, name) => Function.prototype.call.bind(Object.getOwnPropertyDescriptor(of.prototype, name).get);
@@ -44,8 +47,9 @@ var engines = map[string]string{
   };
   look(document, Document);
   const body = bodyOf(document);
+  const moves = Document.prototype.getAnimations.call(document).length > 0 || get(Document, 'fonts')(document).status === 'loading';
   says = says || secrets.length > 0 && body !== null && shows(body.textContent);
-  return Array.from({ length: (password ? 1 : 0) + (holds ? 2 : 0) + (says ? 4 : 0) + (framed ? 8 : 0) + (typed ? 16 : 0) + (blind ? 32 : 0) }, () => new Comment(''));
+  return Array.from({ length: (password ? 1 : 0) + (holds ? 2 : 0) + (says ? 4 : 0) + (framed ? 8 : 0) + (typed ? 16 : 0) + (blind ? 32 : 0) + (moves ? 128 : 0) }, () => new Comment(''));
 } }`,
 	// It finds an element with the beginning of the page's title.
 	titleEngine: `{ queryAll() {
@@ -173,14 +177,13 @@ func (s *session) picture(ctx context.Context, p private, passwords bool) ([]byt
 		if seen&2 != 0 {
 			mask = append(mask, s.page.Locator("css=input, textarea"))
 		}
-		jpeg, err := s.page.Screenshot(playwright.PageScreenshotOptions{Type: playwright.ScreenshotTypeJpeg, Quality: playwright.Int(60), Mask: mask, MaskColor: playwright.String("#333333"),
-			Animations: playwright.ScreenshotAnimationsDisabled, Timeout: left(ctx)})
+		jpeg, err := s.taken(ctx, mask, seen&(8|128) == 0)
 		if err != nil {
 			return nil, err
 		}
 		after, err := look()
 		switch {
-		case err == nil && after&^seen == 0:
+		case err == nil && after&^seen&^128 == 0:
 			return jpeg, nil
 		case again:
 			return nil, nil
@@ -192,6 +195,27 @@ func (s *session) picture(ctx context.Context, p private, passwords bool) ([]byt
 		seen = after
 	}
 }
+
+// taken takes a picture in which some elements are painted over. Without any, and of a page that rests, Chromium is asked
+// by itself: the library would change the page's styles before and take that back behind it, so that the page is drawn three times.
+func (s *session) taken(ctx context.Context, mask []playwright.Locator, rests bool) ([]byte, error) {
+	if len(mask) > 0 || !rests {
+		return s.page.Screenshot(playwright.PageScreenshotOptions{Type: playwright.ScreenshotTypeJpeg, Quality: playwright.Int(quality), Mask: mask, MaskColor: playwright.String("#333333"),
+			Animations: playwright.ScreenshotAnimationsDisabled, Timeout: left(ctx)})
+	}
+	answer, err := s.devtools.Send("Page.captureScreenshot", map[string]any{"format": "jpeg", "quality": quality})
+	if err != nil {
+		return nil, err
+	}
+	picture, _ := answer.(map[string]any)
+	text, _ := picture["data"].(string)
+	if text == "" {
+		return nil, errors.New("the browser gave no picture")
+	}
+	return base64.StdEncoding.DecodeString(text)
+}
+
+const quality = 60 // of pictures
 
 // Frames of other sites have frameWait to say whether they have a password field.
 const (
