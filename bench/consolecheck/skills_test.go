@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -277,6 +278,70 @@ func TestRecordingASkill(t *testing.T) {
 	}
 	if n := v.called("DELETE /v1/browser-skills/recorder-sessions"); n != 0 {
 		t.Errorf("a session that was saved was thrown away %d times", n)
+	}
+}
+
+// A recording has no compensation. That of a skill that is recorded again is kept, unless the person gives it up.
+func TestRecordingAgainKeepsTheCompensation(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := shared.skill(t, d, fmt.Sprintf("Complaint %d", numbered.Add(1)))
+	p := visit(t, shared, look{}).signedIn(shared.person(t, "admin"), "/console/skills")
+	const session = "0198c0de-0000-7000-8000-00000000000e"
+	asJSON := func(r playwright.Route, v any) {
+		b, err := json.Marshal(v)
+		if err == nil {
+			err = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(200), ContentType: playwright.String("application/json"), Body: string(b)})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	undo := []any{map[string]any{"id": "undo", "kind": "click", "target": map[string]any{"selector": "#undo"}}}
+	step := object{"id": "s1", "kind": "click", "target": object{"selector": "#send"}}
+	must(t, p.Route("**/recorder-sessions/"+session+"*", func(r playwright.Route) {
+		asJSON(r, object{"id": session, "status": "ended", "start_url": d.URL + "/", "url": d.URL + "/", "title": "Desk", "steps": []object{step}, "params": []object{}, "commit_step_id": "s1",
+			"result_fields": []object{}, "assertions": []object{}, "target_hosts": []string{d.host()}, "auth": object{"kind": "none", "secret_refs": []string{}}, "screenshot_key": "", "width": 1, "height": 1,
+			"dry_run": object{"status": "succeeded"}, "expires_at": "2030-01-01T00:00:00Z"})
+	}))
+	sent := make(chan map[string]any, 3)
+	must(t, p.Route("**/v1/browser-skills/"+id, func(r playwright.Route) {
+		if r.Request().Method() == "PATCH" {
+			var body struct{ Definition map[string]any }
+			if err := r.Request().PostDataJSON(&body); err != nil {
+				t.Error(err)
+			}
+			sent <- body.Definition
+			_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(503), ContentType: playwright.String("application/problem+json"), Body: `{"title":"Unavailable","status":503,"code":"UNAVAILABLE"}`})
+			return
+		}
+		resp, err := r.Fetch()
+		var detail map[string]any
+		if err == nil {
+			err = resp.JSON(&detail)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		detail["skill"].(map[string]any)["definition"].(map[string]any)["compensation"] = undo
+		asJSON(r, detail)
+	}))
+	p.goTo("/console/skills?record=" + session + "&of=" + id)
+	must(t, p.button("Save skill").Click())
+	save := p.byRole("dialog", "Save skill")
+	keeps := save.GetByRole("checkbox", named0("Keep its compensation (1 step)"))
+	must(t, expect.Locator(keeps).ToBeChecked())
+	must(t, save.GetByRole("checkbox", named0("I own this site, or may automate it")).Check())
+	p.accessible("saving again")
+	must(t, save.GetByRole("button", named0("Save")).Click())
+	if got := <-sent; !reflect.DeepEqual(got["compensation"], any(undo)) {
+		t.Errorf("kept %v", got["compensation"])
+	}
+	must(t, keeps.Uncheck())
+	must(t, save.GetByRole("button", named0("Save")).Click())
+	if got, ok := (<-sent)["compensation"]; ok {
+		t.Errorf("given up, and sent %v", got)
 	}
 }
 
