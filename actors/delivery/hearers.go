@@ -192,7 +192,7 @@ func (h *Hearers) load(ctx context.Context, t id.TenantID, types []webhook.Type)
 }
 
 // loadAll reads unknown tenants until none is left. Events noted for a tenant during its read
-// wait for that read.
+// wait for that read, and for another one if its endpoints changed meanwhile.
 func (h *Hearers) loadAll(ctx context.Context) {
 	for {
 		t, types, ok := h.nextUnknown(ctx)
@@ -207,7 +207,10 @@ func (h *Hearers) loadAll(ctx context.Context) {
 		cancel()
 		meanwhile := h.loaded(ctx, t, err)
 		if err == nil {
-			h.wake(t, hearing, append(types, meanwhile...))
+			h.wake(t, hearing, types)
+		}
+		if len(meanwhile) > 0 {
+			h.note(t, meanwhile...)
 		}
 	}
 }

@@ -216,6 +216,27 @@ func TestForgottenHearersAreReadAnew(t *testing.T) {
 	testkit.Eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
 }
 
+// An event after a change wakes the endpoints as they are then, though a read from before the change ends later.
+func TestAnEventDuringAnOldReadWakesTheNewEndpoint(t *testing.T) {
+	a := newTenant()
+	is := hears(webhook.All)
+	hold := make(chan struct{})
+	r := &endpointsOf{hold: hold}
+	h, w := newHearers(t, r, nil)
+	h.Hears(a)
+	testkit.Eventually(t, "the old read is in progress", func() bool { return r.under.Load() == 1 })
+	r.set(a, is)
+	h.Forget(a)
+	h.Committed(a, webhook.RunFailed)
+	testkit.Eventually(t, "the event waits for the read", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.unknown[a]) == 1
+	})
+	close(hold)
+	testkit.Eventually(t, "the new endpoint is woken", func() bool { return w.of(a, is) == 1 })
+}
+
 func TestWithoutTheLeaseNothingIsKnown(t *testing.T) {
 	a := newTenant()
 	var valid atomic.Bool
