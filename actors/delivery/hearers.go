@@ -205,13 +205,7 @@ func (h *Hearers) loadAll(ctx context.Context) {
 			return hearing, true, err
 		})
 		cancel()
-		meanwhile := h.loaded(ctx, t, err)
-		if err == nil {
-			h.wake(t, hearing, types)
-		}
-		if len(meanwhile) > 0 {
-			h.note(t, meanwhile...)
-		}
+		h.loaded(ctx, t, hearing, types, err)
 	}
 }
 
@@ -231,9 +225,11 @@ func (h *Hearers) nextUnknown(ctx context.Context) (id.TenantID, []webhook.Type,
 	return id.TenantID{}, nil, false
 }
 
-// loaded ends the read of a tenant and returns the events noted meanwhile; after a failure
-// they wait for another read. It counts failures, and logs the first of several.
-func (h *Hearers) loaded(ctx context.Context, t id.TenantID, err error) (meanwhile []webhook.Type) {
+// loaded ends the read of a tenant, and wakes the subscribers of types. The events noted meanwhile
+// are handled anew: they may have come after a change that the read did not see. After a failure they
+// wait for another read. It counts failures, and logs the first of several.
+func (h *Hearers) loaded(ctx context.Context, t id.TenantID, hearing []Hearing, types []webhook.Type, err error) {
+	var meanwhile []webhook.Type
 	h.mu.Lock()
 	delete(h.reading, t)
 	if err == nil {
@@ -249,5 +245,10 @@ func (h *Hearers) loaded(ctx context.Context, t id.TenantID, err error) (meanwhi
 			h.cfg.Log.Warn().Err(err).Stringer("tenant", t).Msg("cannot read the subscribers of a tenant's events")
 		}
 	}
-	return meanwhile
+	if err == nil {
+		h.wake(t, hearing, types)
+	}
+	if len(meanwhile) > 0 {
+		h.note(t, meanwhile...)
+	}
 }
