@@ -317,6 +317,11 @@ func (t *taught) give() { <-t.turn }
 func (t *taught) touch() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.renew()
+}
+
+// renew gives a session the time that its status allows it. t.mu is held.
+func (t *taught) renew() {
 	d := min(t.r.cfg.Idle, time.Until(t.until))
 	if t.view.Status != skill.RecorderLive {
 		d = recorderKept
@@ -329,26 +334,25 @@ func (t *taught) touch() {
 	t.timer = time.AfterFunc(d, t.expire)
 }
 
-// expire ends a session that was not used in time. An ended one is forgotten.
+// expire ends a session that was not used in time, and forgets one that had ended. A timer that
+// was replaced while it fired finds more time than that, and does nothing.
 func (t *taught) expire() {
 	if !t.r.enter() {
 		return
 	}
 	defer t.r.work.Done()
-	if t.status() != skill.RecorderLive {
-		t.r.forget(t)
-		return
-	}
 	t.turn <- struct{}{} // an action that runs has its own limits
 	defer t.give()
 	t.mu.Lock()
-	early := time.Until(t.view.ExpiresAt) > time.Second // an action put it off meanwhile
+	status, early := t.view.Status, time.Now().Before(t.view.ExpiresAt)
 	t.mu.Unlock()
-	if early {
-		return
+	switch {
+	case early:
+	case status == skill.RecorderLive:
+		t.stop(skill.RecorderExpired, "The session was not used in time.")
+	default:
+		t.r.drop(t)
 	}
-	t.stop(skill.RecorderExpired, "The session was not used in time.")
-	t.touch()
 }
 
 // enter counts work that Close waits for; false: the recorder is closed.
@@ -362,7 +366,7 @@ func (r *Recorder) enter() bool {
 	return true
 }
 
-// stop ends the page of a live session. The caller holds the turn.
+// stop ends the page of a live session, which is kept for a while with what it recorded. The caller holds the turn.
 func (t *taught) stop(as skill.RecorderStatus, note string) {
 	if t.s != nil {
 		t.s.Close()
@@ -372,6 +376,7 @@ func (t *taught) stop(as skill.RecorderStatus, note string) {
 	defer t.mu.Unlock()
 	if t.view.Status == skill.RecorderLive {
 		t.view.Status, t.view.Note = as, note
+		t.renew()
 		finished.WithLabelValues(string(as)).Inc()
 	}
 	if as == skill.RecorderExpired {

@@ -447,7 +447,6 @@ func (t *taught) publish(ctx context.Context) error {
 				note = "The page went to an address that " + string(s.scope.Allows(at)) + "."
 			}
 			t.stop(skill.RecorderEnded, note)
-			t.touch()
 		}
 	}
 	t.mu.Lock()

@@ -461,6 +461,10 @@ func TestRecorderSessionsAreBounded(t *testing.T) {
 	testkit.Eventually(t, "the session expires", func() bool {
 		return p.ask(msg.RecordRead, nil) == nil && p.last.Status == skill.RecorderExpired
 	})
+	live.expire() // of a timer that was replaced while it fired
+	if err := p.ask(msg.RecordRead, nil); err != nil || p.last.Status != skill.RecorderExpired {
+		t.Errorf("an expired session is not kept: %v %s", err, p.last.Status)
+	}
 	if p.last.Shot != "" || p.try(`{"kind":"press","value":"Enter"}`) == nil {
 		t.Error("an expired session goes on")
 	}
