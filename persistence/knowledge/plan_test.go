@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,16 +68,21 @@ func TestNoLexemesAreRead(t *testing.T) {
 		{byComparing.few, []any{w.tenant, w.base, viewer, nil, nil, MaxCandidates}},
 		{byComparing.few, []any{w.tenant, w.base, viewer, nil, lexeme(w.number, "canar") + ":*", MaxCandidates}}, // the measure: it reads them
 	}) {
-		pages, rest := 0, ""
-		if _, found, ok := strings.Cut(p, "shared hit="); !ok {
-			t.Fatal(p)
-		} else if _, err := fmt.Sscan(found, &pages, &rest); err != nil {
-			t.Fatal(err, p)
-		}
+		pages := pagesOf(t, p)
 		if reads := pages > 5*chunks; reads != (i == 2) {
 			t.Errorf("query %d reads %d pages for %d chunks:\n%s", i, pages, chunks, p)
 		}
 	}
+}
+
+// pagesOf returns how many pages a plan found in memory.
+func pagesOf(t *testing.T, plan string) (pages int) {
+	t.Helper()
+	_, found, _ := strings.Cut(plan, "shared hit=")
+	if _, err := fmt.Sscan(found, &pages); err != nil {
+		t.Fatal(err, plan)
+	}
+	return pages
 }
 
 type asked struct {
@@ -105,4 +111,33 @@ func explained(t *testing.T, x *Index, tenant id.TenantID, list []asked) (plans 
 		t.Fatal(err)
 	}
 	return plans
+}
+
+// A removal reads the chunks that it removes, and none of those that stay, in a table that has no statistics yet.
+func TestARemovalReadsWhatItRemoves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const chunks = 1000
+	d := w.add("doc", nil, slices.Repeat([]string{"canary"}, chunks)...)
+	w.write(d, 2, slices.Repeat([]string{"canary"}, chunks)...)
+	for _, c := range []struct{ keep, last, removed, most int }{
+		{1, 1, 0, 20}, // nothing but what is shown: the usual end of an ingestion
+		{2, 1, chunks, 10 * chunks},
+	} {
+		rows, err := w.admin.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+dropSQL, w.tenant, d, c.keep, c.last, dropAtOnce)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, left := strings.Join(lines, "\n"), 0
+		if err := w.admin.QueryRow(t.Context(), "SELECT count(*) FROM kb_chunks WHERE document_id = $1 AND generation <= $2", d, c.last).Scan(&left); err != nil || chunks-left != c.removed {
+			t.Errorf("keep %d: %d chunks were removed, %v", c.keep, chunks-left, err)
+		}
+		if pages := pagesOf(t, plan); pages > c.most || strings.Contains(plan, "Join") {
+			t.Errorf("keep %d: the removal of %d chunks read %d pages:\n%s", c.keep, c.removed, pages, plan)
+		}
+	}
 }
