@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -16,9 +17,6 @@ const addresses = 4 << 30
 
 // confine limits this process: its addresses and its CPU time.
 func confine(memory, cpu int64) error {
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 15); err != nil {
-		return err
-	}
 	for limit, n := range map[int]uint64{syscall.RLIMIT_AS: uint64(memory) + addresses, syscall.RLIMIT_CPU: uint64(cpu), syscall.RLIMIT_CORE: 0} {
 		if err := syscall.Setrlimit(limit, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
 			return err
@@ -26,6 +24,28 @@ func confine(memory, cpu int64) error {
 	}
 	return nil
 }
+
+// niceness of a child: whatever else wants the processor has it first.
+const niceness = 15
+
+// giveWay lowers the priority of a process that has just been started: of each of its threads, since Linux keeps a
+// priority by thread, and a new thread has that of the one that made it. The start of the process itself
+// (packages that are initialized, pages that are mapped) is a tenth of a second of processor.
+func giveWay(pid int) {
+	for again := true; again; {
+		again = false
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // none: it has ended
+		for _, t := range threads {
+			thread, _ := strconv.Atoi(t.Name())
+			if is, err := syscall.Getpriority(syscall.PRIO_PROCESS, thread); err == nil && is != kernelNice-niceness { // one more may have been made
+				again = syscall.Setpriority(syscall.PRIO_PROCESS, thread, niceness) == nil
+			}
+		}
+	}
+}
+
+// kernelNice less a niceness is what the system call answers.
+const kernelNice = 20
 
 // dieWithParent kills the child when the thread that starts it ends.
 func dieWithParent(cmd *exec.Cmd) {

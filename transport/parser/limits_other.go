@@ -9,6 +9,8 @@ import (
 
 func confine(int64, int64) error { return nil }
 
+func giveWay(int) {}
+
 func dieWithParent(*exec.Cmd) {}
 
 func overtime(*exec.ExitError, time.Duration) bool { return false }

@@ -181,6 +181,7 @@ func (p *Parser) run(ctx context.Context, file *os.File, in document.Input, c do
 	if err := <-started; err != nil {
 		return info, fmt.Errorf("start a parser: %w", err)
 	}
+	giveWay(cmd.Process.Pid)
 	swelled := p.watch(ctx, cmd.Process.Pid, stop)
 	last, taken := p.take(bufio.NewReaderSize(out, 64<<10), emit, stop)
 	stopped := ctx.Err() != nil // before our own stop
