@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"agentsvc/actors/durable"
@@ -15,9 +16,14 @@ import (
 )
 
 const (
-	batch = 200 // chunks that one transaction writes
-	// batchBytes bounds the text of one transaction.
+	batch = 200 // chunks that get their vectors together
+	// batchBytes bounds the text of a batch.
 	batchBytes = 1 << 20
+	// slice is the number of chunks that one transaction writes: Postgres computes for some milliseconds to index their words.
+	slice = 8
+	// rest is how much longer than such a transaction took the writer rests after it. A document is then a fourth of the
+	// work of one of the database's processors, and the runs beside it do not wait.
+	rest = 3
 	// patienceTakeBack bounds how long a reading that its node ends holds up the node's stop.
 	patienceTakeBack = 2 * time.Second
 	// mostChunks bounds a document.
@@ -171,16 +177,30 @@ func (w *writer) flush() error {
 	if err != nil {
 		return err
 	}
-	ok, err := w.cfg.Store.Write(w.ctx, w.to, w.waiting, vectors)
-	if err == nil && !ok {
-		err = errOvertaken
+	for part := range slices.Chunk(w.waiting, slice) {
+		began, some := time.Now(), min(len(part), len(vectors))
+		ok, err := w.cfg.Store.Write(w.ctx, w.to, part, vectors[:some])
+		if err == nil && !ok {
+			err = errOvertaken
+		}
+		if err != nil {
+			return err
+		}
+		w.written, vectors = w.written+len(part), vectors[some:]
+		pause(w.ctx, rest*time.Since(began))
 	}
-	if err != nil {
-		return err
-	}
-	w.written += len(w.waiting)
 	w.waiting, w.bytes = w.waiting[:0], 0
 	return nil
+}
+
+// pause returns when d has passed, or ctx has ended.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // embed makes the vectors of the chunks that wait. A failure that stays is noVectors.
@@ -226,12 +246,7 @@ func (k *kind) clean(ctx context.Context, a cluster.Address, r Row) any {
 	if ctx.Err() == nil {
 		k.log(k.cfg.Log.Warn(), a).Err(err).Msg("chunks of a document could not be removed")
 	}
-	timer := time.NewTimer(pauseClean)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	pause(ctx, pauseClean)
 	return Dirty{}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
@@ -558,6 +559,64 @@ func TestARemovalThatIsLate(t *testing.T) {
 	<-late.ended
 	if n := w.found("fresh"); n != 2 {
 		t.Errorf("%d of 2 chunks are found after the removal", n)
+	}
+}
+
+// watched notes how many chunks each transaction wrote, how long it took, and the pause before it.
+type watched struct {
+	*knowledge.Chunks
+	mu     sync.Mutex // guards the fields below
+	ended  time.Time
+	writes []written
+}
+
+type written struct {
+	chunks      int
+	pause, took time.Duration
+}
+
+func (s *watched) Write(ctx context.Context, to knowledge.Target, chunks []document.Chunk, vectors [][]float32) (bool, error) {
+	began := time.Now()
+	ok, err := s.Chunks.Write(ctx, to, chunks, vectors)
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes = append(s.writes, written{len(chunks), began.Sub(s.ended), now.Sub(began)})
+	s.ended = now
+	return ok, err
+}
+
+// A large document takes the database in small parts, and rests after each for three times as long as that took.
+func TestTheWriterRests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.embeds("m")
+	store := &watched{Chunks: w.chunks}
+	n := clustertest.Node()
+	ingest.Register(n, w.writer, ingest.Config{Store: store, Files: w.files, Parser: w.files, Embedder: w.models, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+	testkit.Start(t, n)
+	d := w.put(strings.Repeat("part\n", 210) + "end")
+	w.wake(n, d)
+	if got := w.settled(n, d); got != "ready - 211 211" {
+		t.Fatal(got)
+	}
+	if got := w.one(`SELECT count(*) FROM kb_chunks WHERE document_id = $1 AND vector IS NOT NULL`, d); got != "211" {
+		t.Errorf("%s of 211 chunks have their vectors", got)
+	}
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	all := 0
+	for i, one := range store.writes {
+		all += one.chunks
+		if one.chunks > 8 {
+			t.Errorf("transaction %d wrote %d chunks", i, one.chunks)
+		}
+		if i > 0 && one.pause < 3*store.writes[i-1].took {
+			t.Errorf("transaction %d took %s, and the next came %s after it", i-1, store.writes[i-1].took, one.pause)
+		}
+	}
+	if all != 211 {
+		t.Errorf("%d of 211 chunks", all)
 	}
 }
 
