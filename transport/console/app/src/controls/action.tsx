@@ -1,5 +1,6 @@
 // A change that a person asks for: sent once, repeated with the same key, its failure shown.
 
+import type { TargetedMouseEvent } from "preact";
 import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import type { Problem } from "../client/problem";
 import { Doing, type Work } from "./doing";
@@ -62,11 +63,19 @@ export function useAsking<T>(act: Act, none: T): [T, (to: T) => void] {
   ];
 }
 
-/** Failed shows why an action failed; inputs stay, and what may work later can be tried again. */
+/**
+ * Failed shows why an action failed; inputs stay, and what may work later can be tried again. In a
+ * form that is to press the form's own button: what is sent is what the form shows by then.
+ */
 export function Failed({ act, hide = false }: { act: Act; hide?: boolean }) {
   const p = act.problem;
   if (!p || hide) return null;
   const later = p.transient || p.status === 401 || p.status >= 500;
+  const again = (e: TargetedMouseEvent<HTMLButtonElement>): void => {
+    const around = e.currentTarget.closest("form, dialog"); // a question that opens within a form is its own
+    if (around instanceof HTMLFormElement) around.querySelector<HTMLButtonElement>("button[type=submit]")?.click();
+    else act.retry();
+  };
   return (
     <div role="alert" class="alert bad">
       <strong>{later ? "Not sent" : <Plain text={p.title} />}</strong>
@@ -75,7 +84,7 @@ export function Failed({ act, hide = false }: { act: Act; hide?: boolean }) {
       </p>
       <Reference problem={p} />
       {later && (
-        <button type="button" class="small" disabled={act.busy} onClick={act.retry}>
+        <button type="button" class="small" disabled={act.busy} onClick={again}>
           Try again
         </button>
       )}

@@ -80,11 +80,16 @@ export function Acl({ path, id }: { path: string; id: string }) {
       setMet(false);
     }
     setDraft(to);
+    act.clear(); // Try again would send the entries as they were
   };
   const add = (e: AclEntry): void => {
     setTyped("");
     setFault("");
     if (!items.some((o) => sameEntry(o, e))) change([...items, e]);
+  };
+  const type = (text: string): void => {
+    setTyped(text);
+    find.clear();
   };
   const enter = (): void => {
     const text = typed.trim();
@@ -145,7 +150,7 @@ export function Acl({ path, id }: { path: string; id: string }) {
             }}
             choices={KINDS}
           />
-          {kind !== "public" && <TextField label={kind === "group" ? "Group name" : "End user"} value={typed} onInput={setTyped} error={fault || undefined} placeholder={kind === "group" ? "staff" : "external id"} />}
+          {kind !== "public" && <TextField label={kind === "group" ? "Group name" : "End user"} value={typed} onInput={type} error={fault || undefined} placeholder={kind === "group" ? "staff" : "external id"} />}
           <button type="submit" disabled={find.busy}>
             Add
           </button>

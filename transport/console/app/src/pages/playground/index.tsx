@@ -293,8 +293,8 @@ function Talking({ agent, thread, draft, setDraft, options, setOptions }: Talkin
             </button>
           </div>
           <Failed act={send} />
-          <Failed act={stop} />
         </form>
+        <Failed act={stop} />
       </section>
       <Events events={events} />
     </div>

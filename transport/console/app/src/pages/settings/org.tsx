@@ -231,6 +231,10 @@ function Managers({ id, nodes, onClose }: { id: string; nodes: Resource<All<OrgN
       announce(on ? "The manager is added" : "The manager is removed");
     });
   };
+  const choose = (user: string): void => {
+    setChosen(user);
+    act.clear(); // Try again would add the one before
+  };
   return (
     <Dialog title={`Managers of ${visible(node.name)}`} onClose={onClose}>
       <p class="dim">They decide approvals that ask for a manager, for agents on this node and below it.</p>
@@ -253,7 +257,7 @@ function Managers({ id, nodes, onClose }: { id: string; nodes: Resource<All<OrgN
           })}
         </ul>
       )}
-      {!users.data.value ? <Unread of={users} what="the users" /> : <Select label="User" value={chosen} onChange={setChosen} choices={[{ value: "", label: others.length === 0 ? "Nobody else" : "Choose a user" }, ...others.map((u) => ({ value: u.id, label: `${visible(u.email)} (${u.role})` }))]} hint={noteOf(users.data.value)} />}
+      {!users.data.value ? <Unread of={users} what="the users" /> : <Select label="User" value={chosen} onChange={choose} choices={[{ value: "", label: others.length === 0 ? "Nobody else" : "Choose a user" }, ...others.map((u) => ({ value: u.id, label: `${visible(u.email)} (${u.role})` }))]} hint={noteOf(users.data.value)} />}
       <div class="actions">
         <button type="button" disabled={!chosen || act.busy} onClick={() => change(chosen, true)}>
           Add manager
