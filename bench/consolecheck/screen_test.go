@@ -2,6 +2,7 @@ package consolecheck
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"sync"
 	"testing"
@@ -84,5 +85,43 @@ func TestTryingAgainSendsWhatIsShown(t *testing.T) {
 	shared.call(t, "GET", "/v1/agents/"+agent+"/versions/2", nil, &saved)
 	if got := saved.Manifest.Instructions; got != "First, then second." {
 		t.Errorf("version 2 says %q", got)
+	}
+}
+
+// Section 5: a question about switching something off never switches it on, whatever became of it meanwhile.
+func TestPausingWhatIsPaused(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	n := numbered.Add(1)
+	trigger := shared.trigger(t, agent, object{"name": "Nightly", "kind": "schedule", "schedule": object{"cron": "0 3 * * *"}})
+	var server struct{ ID, Name string }
+	shared.call(t, "POST", "/v1/mcp-servers", object{"name": fmt.Sprintf("Paused %d", n), "slug": fmt.Sprintf("paused-%d", n), "transport": "http", "endpoint": nowhere(t), "auth_kind": "none"}, &server)
+	hook := shared.hook(t, newReceiver(t).url, "run.failed")
+	p := visit(t, shared, look{}).as("admin", "/console/triggers/"+trigger.ID)
+	for _, c := range []struct{ page, path, action, undo, title, typed string }{
+		{"triggers/" + trigger.ID, "/v1/triggers/" + trigger.ID, "Pause", "Resume", "Pause Nightly?", ""},
+		{"tools?open=" + server.ID, "/v1/mcp-servers/" + server.ID, "Disable", "Enable", "Disable " + server.Name + "?", server.Name},
+		{"webhooks/" + hook, "/v1/webhooks/" + hook, "Disable", "Enable", "", ""},
+	} {
+		p.goTo("/console/" + c.page)
+		click(t, p.button(c.action))
+		ask := p.GetByRole("alertdialog")
+		if c.title != "" {
+			ask = p.alertdialog(c.title)
+		}
+		visible(t, ask)
+		shared.call(t, "PATCH", c.path, object{"enabled": false}, nil)
+		// The page behind the question knows; the question is what it was.
+		visible(t, p.GetByRole("button", playwright.PageGetByRoleOptions{Name: c.undo, Exact: playwright.Bool(true), IncludeHidden: playwright.Bool(true)}))
+		if c.typed != "" {
+			must(t, ask.GetByRole("textbox").Fill(c.typed))
+		}
+		click(t, within(ask, "button", c.action))
+		gone(t, ask)
+		var now struct{ Enabled bool }
+		shared.call(t, "GET", c.path, nil, &now)
+		if now.Enabled {
+			t.Errorf("%s: %q switched it on", c.page, c.action)
+		}
 	}
 }

@@ -134,9 +134,9 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
       r.touch();
     });
   };
-  const toggle = (): void => {
+  const toggle = (enabled: boolean): void => {
     void act.run(async (i) => {
-      const now = await i.send<Source>("PATCH", path, { enabled: !s.enabled });
+      const now = await i.send<Source>("PATCH", path, { enabled });
       setAsking("");
       r.fact(() => now);
       announce(now.enabled ? "It syncs again" : "It is paused");
@@ -165,7 +165,7 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
               <button type="button" class="primary" disabled={act.busy || !s.enabled || busy} onClick={sync}>
                 Sync now
               </button>
-              <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (s.enabled ? setAsking("pause") : toggle())}>
+              <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (s.enabled ? setAsking("pause") : toggle(true))}>
                 {s.enabled ? "Pause" : "Resume"}
               </button>
               <button type="button" onClick={() => setAsking("edit")}>
@@ -244,7 +244,7 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
         />
       )}
       {asking === "pause" && (
-        <Confirm title={`Pause ${name}?`} action="Pause" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
+        <Confirm title={`Pause ${name}?`} action="Pause" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={() => toggle(false)}>
           <p>It brings no changes until it is resumed. Its documents stay and are found.</p>
           <Failed act={act} />
         </Confirm>

@@ -56,9 +56,9 @@ function Loaded({ d, changed, again, act, asking, setAsking }: { d: Detail; chan
   const tab = choice<TabName>("tab", ["steps", "runs", "policy", "access"], "steps");
   const admin = can("admin");
   const name = visible(k.name);
-  const toggle = (): void => {
+  const toggle = (enabled: boolean): void => {
     void act.run(async (i) => {
-      const now = await i.send<Detail>("PATCH", path, { enabled: !k.enabled });
+      const now = await i.send<Detail>("PATCH", path, { enabled });
       setAsking("");
       changed(now);
       announce(now.skill.enabled ? "Agents may call it again" : "It is paused");
@@ -86,7 +86,7 @@ function Loaded({ d, changed, again, act, asking, setAsking }: { d: Detail; chan
                 <button type="button" onClick={() => setAsking("record")}>
                   Record again
                 </button>
-                <button type="button" disabled={act.busy} onClick={() => (k.enabled ? setAsking("pause") : toggle())}>
+                <button type="button" disabled={act.busy} onClick={() => (k.enabled ? setAsking("pause") : toggle(true))}>
                   {k.enabled ? "Pause" : "Resume"}
                 </button>
                 <button type="button" onClick={() => setAsking("delete")}>
@@ -119,7 +119,7 @@ function Loaded({ d, changed, again, act, asking, setAsking }: { d: Detail; chan
       {asking === "dry" && <DryRun skill={k} onClose={() => setAsking("")} onRan={again} />}
       {asking === "record" && <StartRecorder title={`Record ${name} again`} url={k.definition.start_url} of={k.id} onClose={() => setAsking("")} />}
       {asking === "pause" && (
-        <Confirm title={`Pause ${name}?`} action="Pause" busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
+        <Confirm title={`Pause ${name}?`} action="Pause" busy={act.busy} onClose={() => setAsking("")} onConfirm={() => toggle(false)}>
           <p>No agent gets its tools. Approvals that wait commit nothing.</p>
           <Failed act={act} />
         </Confirm>

@@ -178,11 +178,11 @@ function Loaded({ s, r, close, act, asking, setAsking, tested, test, hide, onCha
     r.fact(() => server);
     onChanged(server);
   };
-  const toggle = (): void => {
+  const toggle = (enabled: boolean): void => {
     void act.run(async (i) => {
-      saved(await i.send<Server>("PATCH", path, { enabled: !s.enabled }));
+      saved(await i.send<Server>("PATCH", path, { enabled }));
       setAsking("");
-      announce(`${name} is ${s.enabled ? "disabled" : "enabled"}`);
+      announce(`${name} is ${enabled ? "enabled" : "disabled"}`);
     });
   };
   const remove = (): void => {
@@ -206,7 +206,7 @@ function Loaded({ s, r, close, act, asking, setAsking, tested, test, hide, onCha
           <button type="button" onClick={() => setAsking("edit")}>
             Edit
           </button>
-          <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (s.enabled ? setAsking("disable") : toggle())}>
+          <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (s.enabled ? setAsking("disable") : toggle(true))}>
             {s.enabled ? "Disable" : "Enable"}
           </button>
           <button type="button" onClick={() => setAsking("delete")}>
@@ -281,7 +281,7 @@ function Loaded({ s, r, close, act, asking, setAsking, tested, test, hide, onCha
         />
       )}
       {asking === "disable" && (
-        <Confirm title={`Disable ${name}?`} action="Disable" typed={s.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
+        <Confirm title={`Disable ${name}?`} action="Disable" typed={s.name} busy={act.busy} onClose={() => setAsking("")} onConfirm={() => toggle(false)}>
           <p>Its tools are offered to no agent, and calls of them fail, until it is enabled again.</p>
           <Failed act={act} />
         </Confirm>

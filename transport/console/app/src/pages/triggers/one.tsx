@@ -59,9 +59,9 @@ export function OneTrigger({ id }: { id: string }) {
       setFired(made.run_id);
     });
   };
-  const toggle = (): void => {
+  const toggle = (enabled: boolean): void => {
     void act.run(async (i) => {
-      const now = await i.send<TriggerView>("PATCH", path, { enabled: !t.enabled });
+      const now = await i.send<TriggerView>("PATCH", path, { enabled });
       setAsking("");
       r.fact(() => now);
       announce(now.enabled ? "Resumed" : "Paused");
@@ -93,7 +93,7 @@ export function OneTrigger({ id }: { id: string }) {
             <button type="button" disabled={!t.enabled} onClick={() => setAsking("input")}>
               Fire with input
             </button>
-            <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (t.enabled ? setAsking("pause") : toggle())}>
+            <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (t.enabled ? setAsking("pause") : toggle(true))}>
               {t.enabled ? "Pause" : "Resume"}
             </button>
             <button type="button" onClick={() => setAsking("edit")}>
@@ -143,7 +143,7 @@ export function OneTrigger({ id }: { id: string }) {
       )}
       {asking === "input" && <FireWith t={t} act={act} onFire={fire} onClose={() => setAsking("")} />}
       {asking === "pause" && (
-        <Confirm title={`Pause ${name}?`} action="Pause" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
+        <Confirm title={`Pause ${name}?`} action="Pause" danger={false} busy={act.busy} onClose={() => setAsking("")} onConfirm={() => toggle(false)}>
           <p>{t.kind === "hook" ? "Calls of its hook are answered with 404 until it is resumed." : "Times that pass while it is paused are not made up for."} Its runs go on.</p>
           <Failed act={act} />
         </Confirm>

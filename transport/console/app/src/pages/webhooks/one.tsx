@@ -106,9 +106,9 @@ export function OneWebhook({ id }: { id: string }) {
       leave(href("webhooks"));
     });
   };
-  const toggle = (): void => {
+  const toggle = (enabled: boolean): void => {
     void act.run(async (i) => {
-      const r = await i.send<WebhookView>("PATCH", path, { enabled: !w.enabled });
+      const r = await i.send<WebhookView>("PATCH", path, { enabled });
       setAsking("");
       hook.fact(() => r);
     });
@@ -138,7 +138,7 @@ export function OneWebhook({ id }: { id: string }) {
             <button type="button" onClick={() => setAsking("rotate")}>
               Rotate secret
             </button>
-            <button type="button" onClick={() => (w.enabled ? setAsking("switch") : toggle())}>
+            <button type="button" onClick={() => (w.enabled ? setAsking("switch") : toggle(true))}>
               {w.enabled ? "Disable" : "Enable"}
             </button>
             <button type="button" onClick={() => setAsking("delete")}>
@@ -188,7 +188,7 @@ export function OneWebhook({ id }: { id: string }) {
         </Confirm>
       )}
       {asking === "switch" && (
-        <Confirm title={`Disable ${name}?`} action="Disable" busy={act.busy} onClose={() => setAsking("")} onConfirm={toggle}>
+        <Confirm title={`Disable ${name}?`} action="Disable" busy={act.busy} onClose={() => setAsking("")} onConfirm={() => toggle(false)}>
           <p>Nothing is sent to it and nothing is kept for later; what is still to be sent fails.</p>
           <Failed act={act} />
         </Confirm>
