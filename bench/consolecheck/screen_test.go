@@ -125,3 +125,54 @@ func TestPausingWhatIsPaused(t *testing.T) {
 		}
 	}
 }
+
+// Section 4: nothing moves under the hand: what a form offered first stays chosen when others make another.
+func TestAFirstChoiceStays(t *testing.T) {
+	t.Parallel()
+	server := func() (id string) {
+		t.Helper()
+		var made struct{ ID string }
+		n := numbered.Add(1)
+		shared.call(t, "POST", "/v1/mcp-servers", object{"name": fmt.Sprintf("First %d", n), "slug": fmt.Sprintf("first-%d", n), "transport": "http", "endpoint": nowhere(t), "auth_kind": "bearer"}, &made)
+		return made.ID
+	}
+	agent := func() (id string) {
+		t.Helper()
+		id, _ = shared.policed(t)
+		return id
+	}
+	p := visit(t, shared, look{}).as("admin", "/console/")
+	for _, c := range []struct {
+		page, opens, label string
+		another            func() string
+	}{
+		{"tools?tab=connections", "New connection", "MCP server", server},
+		{"tools?tab=access", "New grant", "MCP server", server},
+		{"workflows", "New workflow", "Agent", agent},
+		{"playground", "", "Agent", agent},
+	} {
+		c.another()
+		p.goTo("/console/" + c.page)
+		in := p.Locator("main")
+		if c.opens != "" {
+			click(t, p.button(c.opens).First())
+			in = p.dialog(c.opens)
+		}
+		choice := field(in, c.label)
+		visible(t, choice)
+		must(t, expect.Locator(choice).Not().ToHaveValue(""))
+		was, err := choice.InputValue()
+		must(t, err)
+		if c.opens == "" {
+			must(t, p.box("Message").Fill("For the first one."))
+		}
+		made := c.another()
+		must(t, expect.Locator(choice.Locator(`option[value="`+made+`"]`)).ToHaveCount(1))
+		if now, err := choice.InputValue(); err != nil || now != was {
+			t.Errorf("%s: %s was %s and is %s, %v", c.page, c.label, was, now, err)
+		}
+		if c.opens == "" {
+			must(t, p.box("Message").Fill(""))
+		}
+	}
+}

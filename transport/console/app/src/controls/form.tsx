@@ -1,7 +1,7 @@
 // Labels, inputs and their complaints.
 
 import type { ComponentChildren, RefObject } from "preact";
-import { useId } from "preact/hooks";
+import { useId, useRef } from "preact/hooks";
 import { Plain } from "./text";
 
 interface FieldProps {
@@ -62,6 +62,12 @@ export function TextField({ label, value, onInput, error, hint, type = "text", r
 export interface Choice {
   value: string;
   label: string;
+}
+
+/** useFirst is what a select shows before a person chooses: the first that was offered, whatever others come before it later. */
+export function useFirst(offered: string | undefined): string {
+  const first = useRef("");
+  return (first.current ||= offered ?? "");
 }
 
 export function Select({ label, value, choices, onChange, error, hint }: { label: string; value: string; choices: readonly Choice[]; onChange: (v: string) => void; error?: string | undefined; hint?: ComponentChildren }) {

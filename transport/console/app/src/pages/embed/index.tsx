@@ -1,12 +1,12 @@
 // Embed: keys for chat widgets, and one key with its origins, theme and snippet.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page, Schemas } from "../../client/types";
 import { Failed, useAction } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { Check, FormActions, Select, TextField } from "../../controls/form";
+import { Check, FormActions, Select, TextField, useFirst } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, Unread } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
@@ -101,10 +101,8 @@ function New({ onClose, onMade }: { onClose: () => void; onMade: (made: Schemas[
   const [f, setF] = useState({ agent: "", name: "", origins: "", secret: false, required: false });
   const act = useAction();
   const fields = act.problem?.fields ?? {};
-  // The first that was offered stays chosen, whatever others come before it.
-  const first = useRef("");
-  first.current ||= all[0]?.id ?? "";
-  const agent = all.find((a) => a.id === (f.agent || first.current))?.id ?? "";
+  const first = useFirst(all[0]?.id);
+  const agent = all.find((a) => a.id === (f.agent || first))?.id ?? "";
   const send = (e: Event): void => {
     e.preventDefault();
     void act.run(async (i) =>

@@ -5,7 +5,7 @@ import { get, Intent } from "../../client/api";
 import type { Approval, Page } from "../../client/types";
 import { Failed, useAction, useHere } from "../../controls/action";
 import { useDirty } from "../../controls/dirty";
-import { Check, Select } from "../../controls/form";
+import { Check, Select, useFirst } from "../../controls/form";
 import { narrow } from "../../controls/media";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { ShortId, Stranger } from "../../controls/text";
@@ -40,7 +40,8 @@ export default function Playground(_: PageProps) {
   // A link to a thread alone names its agent by it.
   const unnamed = q.thread && !q.agent ? q.thread : "";
   const of = useResource<Thread | null>(`of ${unnamed}`, (signal) => (unnamed ? get<Thread>(`/v1/threads/${unnamed}`, {}, signal) : Promise.resolve(null)));
-  const agent = q.agent || (unnamed ? of.data.value?.agent_id : published[0]?.id) || "";
+  const offered = useFirst(published[0]?.id);
+  const agent = q.agent || (unnamed ? of.data.value?.agent_id : offered) || "";
   if (unnamed && of.error.value)
     return (
       <>

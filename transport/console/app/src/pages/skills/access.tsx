@@ -1,10 +1,10 @@
 // Which agents may call a skill.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { can } from "../../client/session";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { FormActions, Select } from "../../controls/form";
+import { FormActions, Select, useFirst } from "../../controls/form";
 import { Empty, Unread } from "../../controls/states";
 import { ShortId, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
@@ -119,10 +119,8 @@ function New({ skill: k, onClose, onMade }: { skill: Skill; onClose: () => void;
   const [op, setOp] = useState<keyof typeof OPS>("*");
   const act = useAction();
   const fields = act.problem?.fields ?? {};
-  // The first that was offered stays chosen, whatever others come before it.
-  const first = useRef("");
-  first.current ||= all[0]?.id ?? "";
-  const chosen = all.find((a) => a.id === (agent || first.current))?.id ?? "";
+  const first = useFirst(all[0]?.id);
+  const chosen = all.find((a) => a.id === (agent || first))?.id ?? "";
   const send = (e: Event): void => {
     e.preventDefault();
     void act.run(async (i) => {

@@ -6,7 +6,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { FormActions, Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField, useFirst } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
 import { Copy, Status, Stranger, Time } from "../../controls/text";
@@ -273,7 +273,8 @@ function ConnectionForm(p: { old?: Connection; servers: Resource<All<Server>>; n
   const [old] = useState(p.old);
   const [first] = useState({ mcp_server_id: old?.mcp_server_id ?? "", name: old?.name ?? "", node_id: old?.node_id ?? "" });
   const [f, setF] = useState(first);
-  const target = f.mcp_server_id || (servers?.find((s) => s.auth_kind !== "none")?.id ?? servers?.[0]?.id ?? "");
+  const offered = useFirst(servers?.find((s) => s.auth_kind !== "none")?.id ?? servers?.[0]?.id);
+  const target = f.mcp_server_id || offered;
   const [secret, setSecret] = useState("");
   const [meta, setMeta] = useState(objectText(old?.credential_meta ?? {}));
   const [sure, setSure] = useState(false);

@@ -7,7 +7,7 @@ import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
-import { FormActions, Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField, useFirst } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
 import { Status, Time } from "../../controls/text";
@@ -171,7 +171,8 @@ export function GrantForm(p: Around & { old?: Grant; first: Partial<Grant>; onCl
   const act = useAction();
   const fields = act.problem?.fields ?? {};
   // Of a tool that was named before the server is not guessed: a grant on another one would allow nothing.
-  const target = f.mcp_server_id || (first.tool_pattern ? "" : (servers?.[0]?.id ?? ""));
+  const offered = useFirst(servers?.[0]?.id);
+  const target = f.mcp_server_id || (first.tool_pattern ? "" : offered);
   const server = servers?.find((s) => s.id === target);
   const pins = (connections.data.value?.items ?? []).filter((c) => c.mcp_server_id === target);
   const send = (e: Event): void => {

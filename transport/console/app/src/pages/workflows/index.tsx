@@ -7,7 +7,7 @@ import { can } from "../../client/session";
 import type { Page } from "../../client/types";
 import { Failed, useAction, useHere } from "../../controls/action";
 import { Dialog } from "../../controls/dialog";
-import { FormActions, Select, TextField } from "../../controls/form";
+import { FormActions, Select, TextField, useFirst } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, Unread } from "../../controls/states";
 import { Time } from "../../controls/text";
@@ -78,7 +78,8 @@ function New({ onClose }: { onClose: () => void }) {
   const here = useHere();
   const fields = act.problem?.fields ?? {};
   const known = agents.all.value ?? [];
-  const chosen = agent || known.find((a) => a.published_version !== null)?.id || "";
+  const offered = useFirst(known.find((a) => a.published_version !== null)?.id);
+  const chosen = agent || offered;
   const definition = chosen ? startWith(start, chosen) : undefined;
   const send = (e: Event): void => {
     e.preventDefault();
