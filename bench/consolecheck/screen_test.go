@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -174,5 +175,37 @@ func TestAFirstChoiceStays(t *testing.T) {
 		if c.opens == "" {
 			must(t, p.box("Message").Fill(""))
 		}
+	}
+}
+
+// Section 5: a new thread is a new one, whatever failed in the thread before.
+func TestANewThreadAfterAFailure(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	p := visit(t, shared, look{}).as("admin", "/console/playground?agent="+agent)
+	message, log := p.box("Message"), p.byRole("log", "Conversation")
+	must(t, message.Fill("/say One."))
+	click(t, p.button("Send"))
+	contains(t, log, "One.")
+	hasURL(t, p, "thread=")
+	_, first, _ := strings.Cut(p.URL(), "thread=")
+	must(t, expect.Locator(log).ToHaveAttribute("aria-busy", "false"))
+	p.lost("**/messages", 1)
+	must(t, message.Fill("/say Two."))
+	click(t, p.button("Send"))
+	contains(t, p.GetByRole("alert"), "Not sent")
+	click(t, p.button("New thread"))
+	gone(t, p.GetByRole("alert"))
+	must(t, expect.Locator(message).ToHaveValue("/say Two."))
+	click(t, p.button("Send"))
+	contains(t, log, "Two.")
+	hasURL(t, p, "thread=")
+	if _, second, _ := strings.Cut(p.URL(), "thread="); second == first {
+		t.Error("a new thread was the thread before")
+	}
+	var list struct{ Items []object }
+	shared.call(t, "GET", "/v1/threads/"+first+"/messages", nil, &list)
+	if len(list.Items) != 2 {
+		t.Errorf("%d messages in the first thread", len(list.Items))
 	}
 }

@@ -145,6 +145,8 @@ function Talking({ agent, thread, draft, setDraft, options, setOptions }: Talkin
       setSent([]);
       setEvents([]);
       closeAll(streams.current);
+      send.clear(); // what failed there is no failure here
+      stop.clear();
     }
     before.current = thread;
   }, [thread]);
@@ -187,9 +189,9 @@ function Talking({ agent, thread, draft, setDraft, options, setOptions }: Talkin
     setFollow(true);
     void send.run(async (intent) => {
       const to = thread || made.current || (await begin.current.send<{ id: string }>("POST", "/v1/threads", { agent_id: agent, title: brief(text.trim(), 80) })).id;
-      made.current = to;
+      if (!thread) made.current = to;
       const said = await intent.send<{ run_id: string }>("POST", `/v1/threads/${to}/messages`, { content: text, ...bodyOf(options) });
-      made.current = "";
+      if (!thread) made.current = "";
       setDraft((now) => (now === text ? "" : now));
       if (!here() || before.current !== thread) return; // to another agent or thread, or away
       setSent((all) => [...all, { text, run: said.run_id }]);
