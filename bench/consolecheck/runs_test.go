@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,6 +240,73 @@ func TestAWaitingRunIsDecidedInPlace(t *testing.T) {
 	must(t, expect.Locator(p.Locator(".run-status")).ToHaveText("succeeded"))
 	visible(t, p.row(`^Step 1, tool, demo\.orders\.refund, succeeded`))
 	must(t, expect.Locator(p.region()).ToContainText("You approved"))
+}
+
+// Section 7: a search that a policy stops is decided on the run's page, as a tool's call is.
+func TestASearchThatWaitsIsDecidedInPlace(t *testing.T) {
+	t.Parallel()
+	base := shared.base(t, "Handbook")
+	var made struct{ Agent struct{ ID string } }
+	shared.call(t, "POST", "/v1/agents", object{"name": fmt.Sprintf("Reader %d", numbered.Add(1)), "manifest": object{"model": object{"provider": "simulated", "name": "sim-1"},
+		"tools": object{"builtin": []string{"kb.search"}}, "knowledge_bases": []string{base}}}, &made)
+	shared.call(t, "POST", "/v1/agents/"+made.Agent.ID+"/versions/1/publish", nil, nil)
+	shared.call(t, "POST", "/v1/tool-grants", object{"source": "builtin", "tool_pattern": "kb.search", "effect": "allow", "agent_id": made.Agent.ID}, nil)
+	shared.call(t, "POST", "/v1/approval-policies", object{"name": "Searches", "tool_pattern": "builtin:kb.search", "risk": "low", "agent_id": made.Agent.ID}, nil)
+	run := shared.run(t, made.Agent.ID, `/call kb.search {"query":"holidays"}`)
+	shared.reaches(t, run, "waiting_approval")
+	p := visit(t, shared, look{}).as("admin", "/console/runs/"+run)
+	asks := p.byRole("region", "builtin:kb.search")
+	click(t, within(asks, "button", "Approve"))
+	must(t, expect.Locator(p.Locator(".run-status")).ToHaveText("succeeded"))
+	contains(t, asks, "You approved")
+}
+
+// Section 5: the steps of a child that cannot be read are no child without steps: why is said, and they are read again.
+func TestStepsOfAChildThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	var made struct {
+		RunID string `json:"run_id"`
+	}
+	shared.call(t, "POST", "/v1/workflows/"+shared.flow(t, agent)+"/runs", object{"input": object{"text": "hello"}}, &made)
+	shared.reaches(t, made.RunID, "succeeded")
+	var list struct{ Items []struct{ ID string } }
+	shared.call(t, "GET", "/v1/runs?parent_run_id="+made.RunID, nil, &list)
+	p := visit(t, shared, look{}).as("member", "/console/runs/"+made.RunID)
+	var down atomic.Bool
+	down.Store(true)
+	must(t, p.Route("**/v1/runs/"+list.Items[0].ID+"?*", func(r playwright.Route) {
+		if down.Load() {
+			problem(r, 503, "UNAVAILABLE", map[string]string{"Retry-After": "1"})
+			return
+		}
+		_ = r.Continue()
+	}))
+	click(t, p.button("Steps below step 0"))
+	contains(t, p.GetByRole("alert"), "UNAVAILABLE")
+	p.accessible("a child that cannot be read")
+	down.Store(false)
+	visible(t, p.row(`^Step 0\.0, llm, sim-1, succeeded`))
+	gone(t, p.GetByRole("alert"))
+}
+
+// Section 4: the tab JSON follows a run, too.
+func TestTheJSONOfARunIsLive(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	flow := shared.workflow(t, "Two nodes", object{"nodes": []object{{"id": "before", "type": "agent", "agent_id": agent, "input": "/delay 100ms\n/tokens 40"}, {"id": "afterwards", "type": "agent", "agent_id": agent, "input": "/delay 100ms\n/tokens 2000"}},
+		"edges": []object{{"from": "before", "to": "afterwards"}}})
+	var made struct {
+		RunID string `json:"run_id"`
+	}
+	shared.call(t, "POST", "/v1/workflows/"+flow+"/test-run", object{"input": object{}}, &made)
+	p := visit(t, shared, look{}).as("member", "/console/runs/"+made.RunID+"?tab=json")
+	value := p.byRole("group", "Run as JSON")
+	contains(t, value, "before")
+	contains(t, value, "afterwards")
+	must(t, expect.Locator(p.Locator(".run-status")).ToHaveText("running"))
+	shared.call(t, "POST", "/v1/runs/"+made.RunID+"/cancel", nil, nil)
+	contains(t, value, "cancelled")
 }
 
 // manySteps answers for a run of n steps, of which one failed, as the service would.

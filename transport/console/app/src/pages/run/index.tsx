@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import type { Problem } from "../../client/problem";
 import type { Approval } from "../../client/types";
 import { Failed, useAction, useHere } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
@@ -22,8 +23,7 @@ import type { Json } from "../../lib/json";
 import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
 import type { Node } from "../../lib/waterfall";
 import { readAll } from "../../live/all";
-import { onHint } from "../../live/feed";
-import { useResource } from "../../live/resource";
+import { Resource, useResource } from "../../live/resource";
 import { callOf, exactly } from "./again";
 import { Waiting } from "./approvals";
 import { Asked, LiveText, runTitle, TalkView, useStick } from "./conversation";
@@ -65,6 +65,9 @@ export default function RunPage({ id }: { id: string }) {
   );
 }
 
+/** Kinds of steps that may wait for a person. */
+const GATED: ReadonlySet<string> = new Set(["tool", "approval", "retrieval", "handoff"]);
+
 /** Frames after which the run is read again: a step, its end, or the run's state changed. */
 const CHANGES = /^(step\.started|tool\.result|approval\.required|handoff|node\.completed|run\.)/;
 
@@ -92,7 +95,7 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
     });
   }, [stream, ended]);
 
-  const gated = steps.some((s) => s.kind === "tool" || s.kind === "approval");
+  const gated = steps.some((s) => GATED.has(s.kind));
   const approvals = useResource<Approval[]>(
     `${id} ${gated}`,
     (signal) => (gated ? get<{ items: Approval[] }>("/v1/approvals", { run_id: id }, signal).then((a) => a.items) : Promise.resolve([])),
@@ -123,7 +126,7 @@ function RunView({ whole: { run, steps }, touch, error }: { whole: Whole; touch:
       <Tabs label="Run" tabs={TABS} open={tab} onOpen={(t) => setQuery({ tab: t === "timeline" ? null : t })}>
         {tab === "timeline" && <TimelineTab run={run} steps={steps} started={started} approvals={approvals.data.value ?? NO_APPROVALS} failed={failed} stream={ended ? null : stream} />}
         {tab === "conversation" && <ConversationTab run={run} stream={stream} live={!ended} />}
-        {tab === "json" && <JsonTab run={run} />}
+        {tab === "json" && <JsonTab run={run} stream={ended ? null : stream} />}
       </Tabs>
     </div>
   );
@@ -328,28 +331,47 @@ function Actions({ run, touch }: { run: Run; touch: () => void }) {
   );
 }
 
-/** useSteps reads the steps of child runs whose rows are open. */
-function useSteps(ids: readonly string[]): ReadonlyMap<string, Step[]> {
-  const [read, setRead] = useState<ReadonlyMap<string, Step[]>>(new Map());
-  const wanted = ids.join(" ");
-  useEffect(() => {
-    const life = new AbortController();
-    const load = (id: string): void =>
-      void readRun(id, life.signal, undefined).then(
-        (w) => setRead((was) => new Map(was).set(id, w.steps)),
-        () => undefined, // its own page shows why
-      );
-    const now = wanted.split(" ").filter(Boolean);
-    for (const id of now) load(id);
-    const off = onHint((h) => {
-      if (h.event === "run.changed" && now.includes(String(h.data["id"]))) load(String(h.data["id"]));
-    });
-    return () => {
-      life.abort();
-      off();
-    };
-  }, [wanted]);
-  return read;
+/** A child run whose steps cannot be read, and why. */
+interface Unread {
+  id: string;
+  problem: Problem;
+  reload: () => Promise<void>;
+}
+
+/** useSteps reads the steps of child runs whose rows are open, and keeps them fresh. */
+function useSteps(ids: readonly string[]): { below: ReadonlyMap<string, Step[]>; unread: Unread[] } {
+  const [read] = useState(() => new Map<string, Resource<Whole>>());
+  const last = useRef<ReadonlyMap<string, Step[]>>(new Map());
+  for (const id of ids) {
+    if (read.has(id)) continue;
+    let known: Whole | undefined;
+    read.set(
+      id,
+      new Resource<Whole>(
+        async (signal) => (known = await readRun(id, signal, known)),
+        (h) => h.event === "run.changed" && h.data["id"] === id,
+      ),
+    );
+  }
+  const keep = (wanted: readonly string[]): void => {
+    for (const [id, r] of read) {
+      if (wanted.includes(id)) continue;
+      r.close();
+      read.delete(id);
+    }
+  };
+  useEffect(() => keep(ids), [ids.join(" ")]);
+  useEffect(() => () => keep([]), []);
+  const now = new Map<string, Step[]>();
+  const unread: Unread[] = [];
+  for (const id of ids) {
+    const { data, error, reload } = read.get(id)!;
+    if (data.value) now.set(id, data.value.steps);
+    if (error.value) unread.push({ id, problem: error.value, reload });
+  }
+  // The same steps are the same map: rows are laid out again only when one of them changed.
+  if (now.size !== last.current.size || [...now].some(([id, steps]) => last.current.get(id) !== steps)) last.current = now;
+  return { below: last.current, unread };
 }
 
 function TimelineTab({ run, steps, started, approvals, failed, stream }: { run: Run; steps: Step[]; started: ReadonlyMap<number, Run>; approvals: Approval[]; failed: Step | null; stream: RunStream | null }) {
@@ -369,7 +391,7 @@ function TimelineTab({ run, steps, started, approvals, failed, stream }: { run: 
   }, [given]);
 
   const openRuns = [...started].filter(([idx]) => open.has(String(idx))).map(([, r]) => r.id);
-  const below = useSteps(openRuns);
+  const { below, unread } = useSteps(openRuns);
   const nodes = useMemo<Node<Item>[]>(
     () =>
       steps.map((s) => {
@@ -438,6 +460,14 @@ function TimelineTab({ run, steps, started, approvals, failed, stream }: { run: 
           {failures > 0 && `, ${failures} failed`}
         </span>
       </div>
+      {unread.map((u) => (
+        <div key={u.id}>
+          <p>
+            The steps of <RunLink id={u.id}>run</RunLink> cannot be read.
+          </p>
+          <ErrorState problem={u.problem} retry={() => void u.reload()} />
+        </div>
+      ))}
       <div class={step ? "run-panes with-step" : "run-panes"}>
         <Timeline
           run={run}
@@ -501,13 +531,13 @@ function ConversationTab({ run, stream, live }: { run: Run; stream: RunStream | 
   );
 }
 
-function JsonTab({ run }: { run: Run }) {
-  const r = useResource<Json>(`${run.id} json`, (signal) => get<Json>(`/v1/runs/${run.id}`, {}, signal));
-  const first = useRef(true);
-  useEffect(() => {
-    if (!first.current) r.touch();
-    first.current = false;
-  }, [run.status]);
+function JsonTab({ run, stream }: { run: Run; stream: RunStream | null }) {
+  const r = useResource<Json>(
+    `${run.id} json`,
+    (signal) => get<Json>(`/v1/runs/${run.id}`, {}, signal),
+    (h) => h.event === "run.changed" && h.data["id"] === run.id,
+  );
+  useEffect(() => stream?.on((e) => CHANGES.test(e.type) && r.touch()), [stream]);
   const value = r.data.value;
   const error = r.error.value;
   if (value === undefined) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading what="Loading the run" />;
