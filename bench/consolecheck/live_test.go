@@ -38,6 +38,19 @@ func changesElsewhere(t *testing.T, s *service) {
 	visible(t, p.item(b.ID))
 	must(t, expect.Page(p.Page).ToHaveTitle("(2) Approvals · svc"))
 	must(t, expect.Locator(p.byRole("status", "Connection")).ToHaveText("Live"))
+	// The audit follows decisions, and what is done to runs, without any change of another object.
+	run := s.run(t, agent, "/delay 1s\n/tokens 60")
+	s.reaches(t, run, "running")
+	entries := p.byRole("table", "Audit").Locator("tr[data-id]")
+	p.goTo("/console/audit?target=" + b.ID)
+	contains(t, p.Locator("main"), "Nothing fits these filters")
+	s.call(t, "POST", "/v1/approvals/"+b.ID+"/decision", object{"action": "reject"}, nil)
+	contains(t, entries.First(), "approval.decide")
+	p.goTo("/console/audit?target=" + run)
+	contains(t, entries.First(), "run.manual")
+	s.call(t, "POST", "/v1/runs/"+run+"/cancel", nil, nil)
+	click(t, p.button("Show 1 new"))
+	contains(t, entries.First(), "run.cancel")
 }
 
 // Section 4: the service is killed and comes back: data stays, and all is fresh without a reload.

@@ -46,7 +46,7 @@ export default function Audit() {
   const clear = (): void => setQuery({ actor: null, action: null, target: null, since: null, until: null });
   const list = useList<Entry>(key, {
     read: (cursor, s) => get<Page<Entry>>("/v1/audit", { limit: 100, cursor, ...q }, s),
-    concerns: (h) => h.event === "resource.changed",
+    concerns: (h) => /^(resource|approval|run)\.changed$/.test(h.event), // what entries are about
     final: true,
   });
   const apply = (e: Event): void => {
