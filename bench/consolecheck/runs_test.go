@@ -309,6 +309,34 @@ func TestTheJSONOfARunIsLive(t *testing.T) {
 	contains(t, value, "cancelled")
 }
 
+// Section 7: a number that a browser rounds is marked, and copied as it is.
+func TestLongNumbersAreCopiedWhole(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	run := shared.run(t, agent, `/call orders.get {"order_id":"1001","account":12345678901234567891}`)
+	shared.reaches(t, run, "succeeded")
+	v := visit(t, shared, look{})
+	must(t, v.GrantPermissions([]string{"clipboard-read", "clipboard-write"}))
+	p := v.as("member", "/console/runs/"+run+"?step=1")
+	step := p.byRole("region", "Step 1")
+	click(t, within(step, "tab", "Input"))
+	contains(t, step, "Rounded")
+	p.accessible("a number that is rounded")
+	copied := func(button playwright.Locator) {
+		t.Helper()
+		click(t, button)
+		must(t, expect.Locator(button).ToHaveText("Copied"))
+		text, err := p.Evaluate("navigator.clipboard.readText()")
+		must(t, err)
+		if s := fmt.Sprint(text); !strings.Contains(s, "12345678901234567891") {
+			t.Errorf("copied: %s", s)
+		}
+	}
+	copied(within(step, "button", "Copy"))
+	click(t, p.byRole("tab", "JSON"))
+	copied(p.Locator(".json .toolbar").GetByRole("button"))
+}
+
 // manySteps answers for a run of n steps, of which one failed, as the service would.
 func manySteps(p *tab, run string, n, failed int) {
 	p.t.Helper()

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { curl, quote } from "../src/lib/curl.ts";
 import { execFileSync } from "node:child_process";
+import { exactText, indented, readExact } from "../src/lib/jsontext.ts";
 import { PIECE, treeOf } from "../src/lib/jsontree.ts";
 
 const all = () => true;
@@ -48,4 +49,17 @@ test("a copied command is one that a shell runs, with placeholders for secrets",
   const out = execFileSync("sh", ["-c", c.replace(/^curl/, "printf '%s\\0'")], { env: { SVC_API_KEY: "k", SVC_TENANT: "t", PATH: process.env.PATH } }).toString().split("\0").slice(0, -1);
   assert.deepEqual(out, ["-sS", "-X", "POST", "http://h/v1/threads/1/messages", "-H", "Authorization: Bearer k", "-H", "X-Tenant-Id: t", "-H", "Content-Type: application/json", "-d", JSON.stringify(body)]);
   assert.equal(quote("a'b"), `'a'\\''b'`);
+});
+
+test("what is copied has the numbers of the answer, and the layout of JSON", () => {
+  const text = '{"step":{"input":{"account":12345678901234567891,"text":"a \\"{b}, [c]: \\\\","none":{},"empty":[],"list":[1,-2.5,true,null]},"output":null}}';
+  const read = readExact(text);
+  assert.equal(exactText(read, "step.input", read.value.step.input), JSON.stringify(JSON.parse(text).step.input, null, 2).replace("12345678901234567000", "12345678901234567891"));
+  assert.equal(exactText(read, "", read.value), JSON.stringify(read.value, null, 2).replace("12345678901234567000", "12345678901234567891"));
+  assert.equal(exactText(read, "step.more", undefined), "null");
+  const plain = readExact('{ "a" : 1 }');
+  assert.equal(plain.text, null);
+  assert.equal(exactText(plain, "a", 1), "1");
+  for (const v of [[], {}, [[]], [{}, { a: [] }], "x", 1.5, { "a b": { "": [[1], [2, "é\n"]] } }]) assert.equal(indented(JSON.stringify(v)), JSON.stringify(v, null, 2));
+  assert.equal(indented(JSON.stringify(["\\".repeat(1_000_000)])).length, 2_000_008);
 });

@@ -68,6 +68,14 @@ export async function call<T = unknown>(method: string, path: string, o: Options
 
 export const get = <T>(path: string, query?: Query, signal?: AbortSignal): Promise<T> => call<T>("GET", path, { ...(query ? { query } : {}), ...(signal ? { signal } : {}) });
 
+/** getText reads an answer as its text. */
+export const getText = async (path: string, query?: Query, signal?: AbortSignal): Promise<string> => {
+  const res = await send("GET", path, { ...(query ? { query } : {}), ...(signal ? { signal } : {}) });
+  return res.text().catch(() => {
+    throw noAnswer();
+  });
+};
+
 /** randomKey is a key of an intent. */
 export const randomKey = (): string => {
   const b = crypto.getRandomValues(new Uint8Array(16));

@@ -61,6 +61,9 @@ export function Copy({ text, label = "Copy", class: cls = "" }: { text: string |
   );
 }
 
+/** Rounded stands beside a number that the browser has changed. */
+export const Rounded = () => <small class="dim">Rounded: a browser cannot hold this number exactly.</small>;
+
 /** Plain is a text with what cannot be seen made visible. */
 export const Plain = ({ text, line = false }: { text: string; line?: boolean }) => (
   <>

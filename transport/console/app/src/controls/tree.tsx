@@ -3,9 +3,9 @@
 import { useMemo, useState } from "preact/hooks";
 import { bytesText, plural } from "../lib/format";
 import { visible } from "../lib/hostile";
-import type { Json } from "../lib/json";
+import { inexact, type Json } from "../lib/json";
 import { PIECE, treeOf, type TreeRow } from "../lib/jsontree";
-import { Stranger } from "./text";
+import { Rounded, Stranger } from "./text";
 
 /** Levels that are open from the start. */
 const OPEN = 3;
@@ -60,6 +60,12 @@ function Line({ row: r, toggle }: { row: TreeRow; toggle: (id: string) => void }
           {r.kind === "object" && <span class="dim">{"{}"}</span>}
           {r.kind === "array" && <span class="dim">[]</span>}
           {(r.kind === "number" || r.kind === "boolean" || r.kind === "null") && <span class={"tree-" + r.kind}>{r.text}</span>}
+          {r.kind === "number" && inexact(Number(r.text)) && (
+            <>
+              {" "}
+              <Rounded />
+            </>
+          )}
         </>
       )}
     </div>

@@ -1,5 +1,6 @@
 // Texts of JSON as a person writes them: where the values of a path stand, and what is wrong where.
 
+import { inexact, type Json } from "./json";
 import type { Invalid } from "./schemaform";
 
 /** Place is a part of a text. */
@@ -105,6 +106,40 @@ export function placeOf(json: string, path: string): { from: number; to: number 
     return null;
   }
   return best;
+}
+
+/** Exact is JSON as it was read, with its text where the browser has rounded a number. */
+export interface Exact<T> {
+  value: T;
+  text: string | null;
+}
+
+/** readExact reads a text of JSON. */
+export function readExact<T>(text: string): Exact<T> {
+  const value = JSON.parse(text) as T;
+  return { value, text: inexact(value as Json) ? text : null };
+}
+
+/** exactText writes a part of what was read, with its numbers as they came. */
+export function exactText(of: Exact<unknown>, path: string, part: unknown): string {
+  const place = of.text === null || part === undefined ? null : placeOf(of.text, path);
+  return place ? indented(of.text!.slice(place.from, place.to)) : JSON.stringify(part ?? null, null, 2);
+}
+
+/** indented lays out a text of JSON as JSON.stringify does with two spaces, and leaves its values as they are. */
+export function indented(json: string): string {
+  let out = "";
+  let depth = 0;
+  let before = "";
+  for (const [token] of json.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s[\]{},:"]+/g)) {
+    const closes = token === "]" || token === "}";
+    if (closes) depth--;
+    if (before === "," || (before === "{" || before === "[" ? !closes : closes)) out += "\n" + "  ".repeat(depth);
+    out += token === ":" ? ": " : token;
+    if (token === "{" || token === "[") depth++;
+    before = token;
+  }
+  return out;
 }
 
 /** lineOf returns the number of a line, from 1. */

@@ -19,7 +19,7 @@ import { curl } from "../../lib/curl";
 import { bytesText, durationText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import { inexact, parseJson, pathText, type Json } from "../../lib/json";
-import { faultsOf } from "../../lib/jsontext";
+import { faultsOf, indented } from "../../lib/jsontext";
 import { fill, withoutSecrets, type Operation, type Param } from "../../lib/openapi";
 import { draftOf, formOf, valueOf, type Draft, type Invalid } from "../../lib/schemaform";
 import { request, type Answer } from "./send";
@@ -323,7 +323,7 @@ function Shown({ a, o }: { a: Answer; o: Operation }) {
       ) : a.json !== undefined ? (
         <>
           <p>
-            <Copy text={() => JSON.stringify(a.json, null, 2)} label="Copy body" />
+            <Copy text={() => (a.body && inexact(a.json!) ? indented(a.body) : JSON.stringify(a.json, null, 2))} label="Copy body" />
           </p>
           <Body json={a.json} />
         </>

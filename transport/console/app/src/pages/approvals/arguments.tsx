@@ -1,6 +1,6 @@
 // The arguments of a call as a table: one row for each, texts plain and folded.
 
-import { Stranger } from "../../controls/text";
+import { Rounded, Stranger } from "../../controls/text";
 import { visible } from "../../lib/hostile";
 import { inexact, type Json } from "../../lib/json";
 
@@ -26,7 +26,7 @@ export function Arguments({ args, name = "Arguments" }: { args: unknown; name?: 
             </th>
             <td class={typeof v === "string" ? "" : "mono"}>
               <Stranger text={textOf(v)} chars={2000} />
-              {inexact((v ?? null) as Json) && <small class="dim">Rounded: a browser cannot hold this number exactly.</small>}
+              {inexact((v ?? null) as Json) && <Rounded />}
             </td>
           </tr>
         ))}

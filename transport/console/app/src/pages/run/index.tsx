@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get } from "../../client/api";
+import { get, getText } from "../../client/api";
 import type { Problem } from "../../client/problem";
 import type { Approval } from "../../client/types";
 import { Failed, useAction, useHere } from "../../controls/action";
@@ -20,6 +20,7 @@ import { choice, href, navigate, query, setQuery } from "../../frame/router";
 import { countText, plural, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import type { Json } from "../../lib/json";
+import { exactText, readExact, type Exact } from "../../lib/jsontext";
 import { advice, askedText, childrenOf, failedStep, isCut, isEnded, isFailed, nextFailed, promptOf, type Run, type Step } from "../../lib/run";
 import type { Node } from "../../lib/waterfall";
 import { readAll } from "../../live/all";
@@ -532,21 +533,21 @@ function ConversationTab({ run, stream, live }: { run: Run; stream: RunStream | 
 }
 
 function JsonTab({ run, stream }: { run: Run; stream: RunStream | null }) {
-  const r = useResource<Json>(
+  const r = useResource<Exact<Json>>(
     `${run.id} json`,
-    (signal) => get<Json>(`/v1/runs/${run.id}`, {}, signal),
+    (signal) => getText(`/v1/runs/${run.id}`, {}, signal).then((a) => readExact(a)),
     (h) => h.event === "run.changed" && h.data["id"] === run.id,
   );
   useEffect(() => stream?.on((e) => CHANGES.test(e.type) && r.touch()), [stream]);
-  const value = r.data.value;
+  const read = r.data.value;
   const error = r.error.value;
-  if (value === undefined) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading what="Loading the run" />;
+  if (!read) return error ? <ErrorState problem={error} retry={() => void r.reload()} /> : <Loading what="Loading the run" />;
   return (
     <div class="json">
       <div class="toolbar">
-        <Copy text={() => JSON.stringify(value, null, 2)} />
+        <Copy text={() => exactText(read, "", read.value)} />
       </div>
-      <Tree value={value} label="Run as JSON" />
+      <Tree value={read.value} label="Run as JSON" />
     </div>
   );
 }

@@ -3,7 +3,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { get } from "../../client/api";
+import { getText } from "../../client/api";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
 import { Copy, Cost, DateTime, Status, Stranger } from "../../controls/text";
@@ -11,6 +11,7 @@ import { Tree } from "../../controls/tree";
 import { countText, durationText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import type { Json } from "../../lib/json";
+import { exactText, readExact, type Exact } from "../../lib/jsontext";
 import { stepDuration, type Run, type Step } from "../../lib/run";
 import { useResource } from "../../live/resource";
 import { RunLink } from "./parts";
@@ -37,13 +38,14 @@ interface Props {
 
 export function StepRegion({ run, step, label, child, onClose }: Props) {
   const [pane, setPane] = useState<Pane>(chosen ?? (step.finished_at ? "output" : "input"));
-  const r = useResource<Step>(`${run} ${step.idx}`, (signal) => get<{ step: Step }>(`/v1/runs/${run}/steps/${step.idx}`, {}, signal).then((a) => a.step));
+  const r = useResource<Exact<{ step: Step }>>(`${run} ${step.idx}`, (signal) => getText(`/v1/runs/${run}/steps/${step.idx}`, {}, signal).then((a) => readExact(a)));
   const state = `${step.status} ${step.finished_at}`;
   useEffect(() => {
-    const known = r.data.peek();
+    const known = r.data.peek()?.value.step;
     if (known && `${known.status} ${known.finished_at}` !== state) r.touch();
   }, [state]);
-  const full = r.data.value;
+  const read = r.data.value;
+  const full = read?.value.step;
   const error = r.error.value;
   const value = (pane === "input" ? full?.input : full?.output) as Json | undefined;
   const ms = stepDuration(step);
@@ -61,7 +63,7 @@ export function StepRegion({ run, step, label, child, onClose }: Props) {
         </span>
         {ms !== null && <span class="dim">{durationText(ms)}</span>}
         <span class="grow" />
-        <Copy text={() => JSON.stringify(pane === "input" ? full?.input ?? null : pane === "output" ? full?.output ?? null : { ...full, input: undefined, output: undefined }, null, 2)} />
+        <Copy text={() => (pane === "details" || !read ? JSON.stringify({ ...full, input: undefined, output: undefined }, null, 2) : exactText(read, "step." + pane, value))} />
         <button type="button" class="small" onClick={onClose} aria-label="Close step">
           ×
         </button>

@@ -11,7 +11,7 @@ import { FormActions, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
-import { Copy, Status, Stranger, Time } from "../../controls/text";
+import { Copy, Rounded, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
@@ -19,7 +19,7 @@ import { href, leave } from "../../frame/router";
 import { shortId } from "../../lib/format";
 import { LANGUAGES, signedCall, type Language } from "../../lib/hook";
 import { brief, visible } from "../../lib/hostile";
-import { inexactText, parseJson, type Json } from "../../lib/json";
+import { inexact, inexactText, parseJson, type Json } from "../../lib/json";
 import { askedText, type Run } from "../../lib/run";
 import { useList, type LiveList } from "../../live/list";
 import { useResource, type Resource } from "../../live/resource";
@@ -199,7 +199,7 @@ function Facts({ t }: { t: TriggerView }) {
           </tr>
           <tr>
             <th scope="row">Input</th>
-            <td>{t.input === null || t.input === undefined ? "nothing" : <pre><Stranger text={JSON.stringify(t.input, null, 2)} chars={2000} /></pre>}</td>
+            <td>{t.input === null || t.input === undefined ? "nothing" : <><pre><Stranger text={JSON.stringify(t.input, null, 2)} chars={2000} /></pre>{inexact(t.input as Json) && <Rounded />}</>}</td>
           </tr>
         </tbody>
       </table>

@@ -1,7 +1,7 @@
 // One endpoint: its deliveries, their attempts and bodies.
 
-import { useState } from "preact/hooks";
-import { get } from "../../client/api";
+import { useMemo, useState } from "preact/hooks";
+import { get, getText } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page, Schemas } from "../../client/types";
 import { Failed, useAction, useAsking } from "../../controls/action";
@@ -19,6 +19,7 @@ import { useList } from "../../live/list";
 import { useResource } from "../../live/resource";
 import { durationText, plural, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
+import { exactText, readExact, type Exact } from "../../lib/jsontext";
 
 export interface WebhookView {
   id: string;
@@ -216,10 +217,12 @@ export function OneWebhook({ id }: { id: string }) {
 
 function OneDelivery({ hook, id, onChanged }: { hook: string; id: string; onChanged: () => void }) {
   const path = `/v1/webhooks/${hook}/deliveries/${id}`;
-  const r = useResource<Delivery>(id, (s) => get<Delivery>(path, undefined, s), (h) => h.event === "resource.changed" && h.data.id === id);
+  const r = useResource<Exact<Delivery>>(id, (s) => getText(path, undefined, s).then((a) => readExact(a)), (h) => h.event === "resource.changed" && h.data.id === id);
   const act = useAction();
-  const d = r.data.value;
+  const read = r.data.value;
+  const d = read?.value;
   const error = r.error.value;
+  const body = useMemo(() => (read ? exactText(read, "event", read.value.event) : ""), [read]);
   const again = (): void => {
     void act.run(async (i) => {
       await i.send("POST", path + "/redeliver");
@@ -259,9 +262,9 @@ function OneDelivery({ hook, id, onChanged }: { hook: string; id: string; onChan
           {d.event !== undefined && (
             <details>
               <summary>Body</summary>
-              <Copy text={() => JSON.stringify(d.event, null, 2)} label="Copy body" />
+              <Copy text={body} label="Copy body" />
               <pre class="body-text">
-                <Stranger text={JSON.stringify(d.event, null, 2)} chars={65536} />
+                <Stranger text={body} chars={65536} />
               </pre>
             </details>
           )}

@@ -1,13 +1,14 @@
 // One node: what it is, and what a run made of it.
 
 import { useEffect } from "preact/hooks";
-import { get } from "../../client/api";
+import { getText } from "../../client/api";
 import { ErrorState, Loading } from "../../controls/states";
 import { Copy, Duration, Status, Stranger, Time } from "../../controls/text";
 import { href } from "../../frame/router";
 import { statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
 import type { Json } from "../../lib/json";
+import { exactText, readExact, type Exact } from "../../lib/jsontext";
 import { stepDuration, type Step } from "../../lib/run";
 import { beforeOf, stateText, type Flow, type FlowNode } from "../../lib/workflow";
 import { useResource } from "../../live/resource";
@@ -125,23 +126,24 @@ function Value({ name, value, agentName }: { name: string; value: Json; agentNam
 
 /** Result shows what the step got and made of it, which summaries leave out. */
 function Result({ run, step }: { run: string; step: Step }) {
-  const r = useResource<Step>(`${run} ${step.idx}`, (s) => get<{ step: Step }>(`/v1/runs/${run}/steps/${step.idx}`, undefined, s).then((a) => a.step));
+  const r = useResource<Exact<{ step: Step }>>(`${run} ${step.idx}`, (s) => getText(`/v1/runs/${run}/steps/${step.idx}`, undefined, s).then((a) => readExact(a)));
   useEffect(() => {
-    if (r.data.peek() && r.data.peek()!.status !== step.status) r.touch();
+    const known = r.data.peek()?.value.step;
+    if (known && known.status !== step.status) r.touch();
   }, [step.status]);
-  const full = r.data.value;
-  if (!full) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading rows={2} />;
+  const read = r.data.value;
+  if (!read) return r.error.value ? <ErrorState problem={r.error.value} retry={() => void r.reload()} /> : <Loading rows={2} />;
   return (
     <>
-      <Part title="Output" value={full.output as Json} />
-      <Part title="Input" value={full.input as Json} />
+      <Part title="Output" of={read} value={read.value.step.output as Json} />
+      <Part title="Input" of={read} value={read.value.step.input as Json} />
     </>
   );
 }
 
-function Part({ title, value }: { title: string; value: Json | undefined }) {
+function Part({ title, of, value }: { title: string; of: Exact<unknown>; value: Json | undefined }) {
   if (value === undefined || value === null) return null;
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  const text = typeof value === "string" ? value : exactText(of, "step." + title.toLowerCase(), value);
   return (
     <>
       <div class="heading">
