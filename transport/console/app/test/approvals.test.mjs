@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { argsOf, asksFirst, byRisk, byTime, changesBy, doesText, doesTexts, effectText, gistOf, groups, isWaiting, linkName, noEdit, redactedIn, startOf, whoText } from "../src/pages/approvals/words.ts";
+import { argsOf, asksFirst, byRisk, byTime, changesBy, deciding, doesText, doesTexts, effectText, endText, gistOf, groups, isWaiting, linkName, noEdit, redactedIn, startOf, whoText } from "../src/pages/approvals/words.ts";
 import { changeText } from "../src/lib/diff.ts";
 import { decideAll } from "../src/pages/approvals/many.ts";
 
@@ -33,6 +33,15 @@ test("what the button tells is no more than is known", () => {
   assert.equal(t({ status: "edited" }), "Approved");
   assert.equal(t({ status: "rejected", effect: { state: "none", waiting_for: 0, at: null } }), "Rejected");
   assert.match(t({ status: "expired" }), /^Expired/);
+});
+
+test("who was first is whoever ended it, and none of those who voted where nobody did", () => {
+  const first = (more) => deciding(approval({ required_approvals: 2, decisions: [vote("user:2"), vote("user:3", "reject")], ...more }), "user:1")?.principal;
+  assert.equal(first({ status: "rejected" }), "user:3");
+  for (const status of ["expired", "cancelled", "pending"]) assert.equal(first({ status }), undefined);
+  assert.equal(first({ status: "pending", decisions: [vote("user:1"), vote("user:2")] }), "user:1");
+  assert.equal(endText(approval({ status: "expired" })), "It expired");
+  assert.equal(endText(approval({ status: "cancelled" })), "It was cancelled");
 });
 
 test("who waits for whom", () => {

@@ -20,7 +20,7 @@ import { visible } from "../../lib/hostile";
 import { pages } from "../registry";
 import { Arguments } from "./arguments";
 import { Changes, Edit } from "./edit";
-import { argsOf, asksFirst, changesBy, didText, doesText, editOf, effectText, isTask, isWaiting, noEdit, toolOf, voteOf, whoText } from "./words";
+import { argsOf, asksFirst, changesBy, deciding, didText, doesText, editOf, effectText, endText, isTask, isWaiting, noEdit, toolOf, voteOf, whoText } from "./words";
 
 export interface Wanted {
   id: string;
@@ -172,7 +172,7 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
       </button>
     </div>
   );
-  const other = late && a.decisions.length > 0 ? a.decisions[a.decisions.length - 1] : undefined;
+  const other = late ? deciding(a, m.principal) : undefined;
   const tool = toolOf(a);
   const answer = isTask(a) ? editOf(a) : undefined;
   const runs = (
@@ -203,7 +203,16 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
                 {whoText(other.principal, m)} {didText(other.action)} it <Time at={other.at} />.
               </>
             ) : (
-              `It is ${a.status.replace(/_/g, " ")}.`
+              <>
+                {endText(a)}
+                {a.decided_at && (
+                  <>
+                    {" "}
+                    <Time at={a.decided_at} />
+                  </>
+                )}
+                .
+              </>
             )}
           </p>
         </div>

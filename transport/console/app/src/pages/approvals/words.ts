@@ -79,6 +79,15 @@ export const byRisk = (a: Approval, b: Approval): number => RANK[b.risk] - RANK[
 /** voteOf is what the person decided on this approval, if anything. */
 export const voteOf = (a: Approval, principal: string): Action | null => a.decisions.find((d) => d.principal === principal)?.action ?? null;
 
+/** deciding is the entry of the ledger that was first: the last one, if it ended the approval; while it is pending only one's own. */
+export function deciding(a: Approval, principal: string): Approval["decisions"][number] | undefined {
+  if (a.status === "expired" || a.status === "cancelled") return undefined;
+  return a.status === "pending" ? a.decisions.find((d) => d.principal === principal) : a.decisions[a.decisions.length - 1];
+}
+
+/** endText says how an approval ended that no entry of the ledger ended, as far as that is read. */
+export const endText = (a: Approval): string => (a.status === "expired" ? "It expired" : a.status === "cancelled" ? "It was cancelled" : "Something else came first");
+
 /** isWaiting is whether an approval waits for this person. */
 export const isWaiting = (a: Approval, principal: string): boolean => a.status === "pending" && voteOf(a, principal) === null;
 
