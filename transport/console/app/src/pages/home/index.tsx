@@ -87,6 +87,9 @@ function Counter({ label, value, to, note, hours, tone = "one" }: CounterProps) 
   );
 }
 
+/** nextIsMine says whether the next approval that expires is the person's: the time is of all that are pending. */
+const nextIsMine = (o: Overview): boolean => o.approvals.mine > 0 && o.approvals.mine === o.approvals.pending && o.approvals.next_expires_at !== null;
+
 function Counters({ o, day }: { o: Overview; day: Stat[] | undefined }) {
   const runs = (status: string): string | null => (exists("runs") ? href("runs", { status }) : null);
   const since = new Date(Date.parse(o.at) - 86_400_000).toISOString();
@@ -94,7 +97,7 @@ function Counters({ o, day }: { o: Overview; day: Stat[] | undefined }) {
   const hours = (f: (i: Stat) => number): number[] | undefined => day?.map(f);
   return (
     <ul class="counters" aria-label="Now">
-      <Counter label="waiting for you" value={o.approvals.mine} to={href("approvals")} note={o.approvals.mine > 0 && o.approvals.next_expires_at ? <>next expires <Time at={o.approvals.next_expires_at} /></> : null} />
+      <Counter label="waiting for you" value={o.approvals.mine} to={href("approvals")} note={nextIsMine(o) ? <>next expires <Time at={o.approvals.next_expires_at!} /></> : null} />
       <Counter label="running" value={o.runs.running} to={runs("running")} note={o.runs.queued > 0 ? `${countText(o.runs.queued)} queued` : null} />
       <Counter label="waiting for approval" value={o.runs.waiting_approval} to={runs("waiting_approval")} hours={hours((i) => i.approvals.requested)} tone="two" />
       <Counter label="succeeded in 24 h" value={o.runs.succeeded_24h} to={ended("succeeded")} hours={hours((i) => i.runs.succeeded)} tone="ok" />
@@ -153,22 +156,27 @@ interface Steps {
   webhook: boolean;
 }
 
+/** How far back a delivery is looked for. */
+const ARRIVED_MS = 90 * 86_400_000;
+
 /** FirstSteps are shown until they are done or dismissed. What is done is read from the service. */
 function FirstSteps({ o }: { o: Overview }) {
   const talked = useRef(false);
+  const arrived = useRef(false);
   const done = useResource<Steps>(
     "first-steps",
     async (s) => {
-      const [runs, approvals, hooks] = await Promise.all([
+      const [runs, approvals, days] = await Promise.all([
         get<{ items: { id: string }[] }>("/v1/runs", { limit: 1 }, s),
         get<{ items: { status: string }[] }>("/v1/approvals", { limit: 25 }, s),
-        can("admin") ? get<{ items: unknown[] }>("/v1/webhooks", { limit: 1 }, s) : Promise.resolve({ items: [] }),
+        can("admin") && !arrived.current ? readStats({ from: Date.now() - ARRIVED_MS, to: Date.now(), step: "day" }, s) : Promise.resolve([]),
       ]);
-      return { talked: runs.items.length > 0, decided: approvals.items.some((a) => !["pending", "expired", "cancelled"].includes(a.status)), opened: did("run"), webhook: hooks.items.length > 0 };
+      return { talked: runs.items.length > 0, decided: approvals.items.some((a) => !["pending", "expired", "cancelled"].includes(a.status)), opened: did("run"), webhook: arrived.current || days.some((d) => d.deliveries.succeeded > 0) };
     },
-    (h) => h.event === "approval.changed" || (h.event === "run.changed" && !talked.current) || (h.event === "resource.changed" && h.data["kind"] === "webhook"),
+    (h) => h.event === "approval.changed" || (h.event === "run.changed" && !talked.current) || (h.event === "resource.changed" && h.data["kind"] === "delivery" && !arrived.current),
   ).data.value;
   talked.current = !!done?.talked;
+  arrived.current = !!done?.webhook;
   const steps: { text: string; done: boolean; to: string; page: string }[] = useMemo(
     () => [
       { text: "Talk to an agent", done: done?.talked ?? o.runs.succeeded_24h > 0, to: href("playground"), page: "playground" },
