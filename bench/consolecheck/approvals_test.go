@@ -265,6 +265,34 @@ func TestTheQueue(t *testing.T) {
 	}
 }
 
+// Section 6: one that the search opened was opened by its link: it stays, on the page of the list as elsewhere.
+func TestAnApprovalFromTheSearchStays(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t, policy("low"))
+	a, b := shared.refund(t, agent, 12.5, "broken"), shared.refund(t, agent, 13.5, "late")
+	p := visit(t, shared, look{}).as("admin", "/console/approvals?agent="+agent)
+	must(t, expect.Locator(p.items()).ToHaveCount(2))
+	p.press("Control+k")
+	must(t, p.byRole("dialog", "Search").GetByRole("combobox", named0("Search")).Fill(short(a.ID)))
+	visible(t, p.byRole("dialog", "Search").GetByRole("option").First())
+	p.press("ArrowDown", "Enter")
+	hasURL(t, p, a.ID)
+	must(t, p.region().GetByRole("button", named0("Approve")).Click())
+	contains(t, p.region().GetByRole("status"), "Approved, done")
+	hasURL(t, p, a.ID)
+	if got := shared.approval(t, b.ID).Status; got != "pending" {
+		t.Errorf("the other one is %s", got)
+	}
+	// From the list the next one opens, as before.
+	c := shared.refund(t, agent, 14.5, "lost")
+	p.goTo("/console/approvals?agent=" + agent)
+	must(t, expect.Locator(p.items()).ToHaveCount(2))
+	click(t, p.item(b.ID).GetByRole("link"))
+	hasURL(t, p, b.ID)
+	must(t, p.region().GetByRole("button", named0("Approve")).Click())
+	hasURL(t, p, c.ID)
+}
+
 // Section 6: two approvers in two browsers, and one who is too late. The first one edits: the second
 // one is shown the arguments that will run, and who changed what.
 func TestTwoApprovers(t *testing.T) {

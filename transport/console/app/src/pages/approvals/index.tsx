@@ -76,12 +76,20 @@ export default function Approvals({ id }: PageProps) {
   const [wanted, setWanted] = useState<Wanted | null>(null);
   // One that was opened by its link stays after its decision; from the list the next one opens.
   const linked = useRef(id);
+  const opened = useRef(""); // by the list
+  const was = useRef(id);
+  if (was.current !== id) {
+    if (opened.current !== id) linked.current = id;
+    was.current = id;
+    opened.current = "";
+  }
   const items = list.items.value ?? [];
 
   // Of one that opens where none was open, the buttons came under no hand.
   const calm = useRef(id);
   const open = (to: string, focus = false): void => {
     linked.current = "";
+    opened.current = to;
     calm.current = id ? "" : to;
     openPath(to ? "approvals/" + to : "approvals", id !== "" || to === "");
     if (focus) focusItem(to);
