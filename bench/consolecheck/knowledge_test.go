@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -247,6 +248,37 @@ func TestKnowledgeAccess(t *testing.T) {
 	must(t, expect.Locator(results.Locator("li")).ToHaveCount(1))
 	ask("who-is-this", "salaries")
 	must(t, expect.Locator(p.byRole("combobox", "End user")).ToHaveAttribute("aria-invalid", "true"))
+}
+
+// Section 3: an answer that comes late sets no filters of the page that is open by then.
+func TestASearchThatIsLeft(t *testing.T) {
+	t.Parallel()
+	base := shared.base(t, "Handbook")
+	ada := fmt.Sprintf("ada-%d", numbered.Add(1))
+	shared.visitorOf(t, ada)
+	p := visit(t, shared, look{}).as("member", "/console/knowledge/"+base+"?tab=search")
+	must(t, p.byRole("combobox", "End user").Fill(ada))
+	must(t, p.box("Query").Fill("salaries"))
+	asked, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	must(t, p.Route("**/v1/end-users?*external_id=*", func(r playwright.Route) {
+		once.Do(func() { close(asked) })
+		go func() {
+			<-held
+			_ = r.Continue()
+		}()
+	}))
+	click(t, p.button("Search").Last())
+	<-asked
+	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Runs")))
+	p.heading("Runs")
+	_, err := p.ExpectResponse(regexp.MustCompile(`external_id=`), func() error { close(held); return nil })
+	must(t, err)
+	_, err = p.Evaluate("() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))")
+	must(t, err)
+	if strings.Contains(p.URL(), "?") {
+		t.Errorf("led to %s", p.URL())
+	}
 }
 
 // Section 5: a source is added, fails its sync with a reason, is paused, edited and deleted.

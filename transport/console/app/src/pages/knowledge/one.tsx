@@ -115,7 +115,7 @@ function Loaded({ b, changed, act, here }: { b: Base; changed: (b: Base) => void
       <Tabs label="Parts of the knowledge base" tabs={TABS} open={tab} onOpen={(t) => void navigate(href("knowledge/" + b.id, { tab: t === "documents" ? null : t }), true)}>
         {tab === "documents" && <Documents base={b} />}
         {tab === "sources" && <Sources base={b} />}
-        {tab === "search" && <SearchTab base={b} />}
+        {tab === "search" && <SearchTab key={b.id} base={b} />}
         {tab === "settings" && <Settings b={b} changed={changed} />}
       </Tabs>
       {deleting && (

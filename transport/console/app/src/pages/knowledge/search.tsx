@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, call, randomKey } from "../../client/api";
 import { asProblem, type Problem } from "../../client/problem";
+import { useHere } from "../../controls/action";
 import { Select, TextField } from "../../controls/form";
 import { Empty, ErrorState, Loading } from "../../controls/states";
 import { Copy, Stranger } from "../../controls/text";
@@ -42,6 +43,7 @@ export function SearchTab({ base }: { base: Base }) {
   const [fault, setFault] = useState("");
   const [found, setFound] = useState<Found>({ state: "none" });
   const [run, setRun] = useState(0);
+  const here = useHere();
   const people = useResource<EndUser[]>("end-users", readEndUsers);
   const person = useResource<EndUser | null>("end-user " + user, (s) => (user ? get<EndUser>("/v1/end-users/" + user, undefined, s) : Promise.resolve(null)), (h) => h.event === "resource.changed" && h.data.id === user);
   const u = person.data.value;
@@ -80,8 +82,12 @@ export function SearchTab({ base }: { base: Base }) {
     if (!who.trim()) return go("");
     if (u && who.trim() === u.external_id) return go(u.id);
     findEndUser(who).then(
-      (p) => (p ? go(p.id) : setFault("There is no such end user.")),
-      (e: unknown) => setFault(asProblem(e).title),
+      (p) => {
+        if (!here()) return;
+        if (p) go(p.id);
+        else setFault("There is no such end user.");
+      },
+      (e: unknown) => here() && setFault(asProblem(e).title),
     );
   };
   return (
