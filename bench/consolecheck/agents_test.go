@@ -108,6 +108,7 @@ func TestAgents(t *testing.T) {
 
 	click(t, p.button("Archive"))
 	must(t, expect.Locator(within(ask, "button", "Archive")).ToBeDisabled())
+	contains(t, ask, "Its embed keys are revoked for good, and its triggers are paused.")
 	must(t, ask.GetByRole("textbox").Fill(shown))
 	p.accessible("archive an agent")
 	click(t, within(ask, "button", "Archive"))

@@ -205,7 +205,7 @@ function Loaded({ a, shown, latest, pinned, act, asking, setAsking, changed }: L
       )}
       {asking?.what === "archive" && (
         <Confirm title={`Archive ${name}?`} action="Archive" typed={a.name} busy={act.busy} onClose={() => setAsking(null)} onConfirm={archive}>
-          <p>It takes no new runs and leaves the list. Its runs stay.</p>
+          <p>It takes no new runs and leaves the list. Its embed keys are revoked for good, and its triggers are paused. Its runs stay.</p>
           <Failed act={act} />
         </Confirm>
       )}
