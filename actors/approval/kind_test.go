@@ -428,6 +428,7 @@ func TestWhatADecisionEndsWith(t *testing.T) {
 type writerFunc func(context.Context, *journal.Commit) error
 
 func (f writerFunc) Do(ctx context.Context, c *journal.Commit) error { return f(ctx, c) }
+func (f writerFunc) Basis() uint64                                   { return 0 }
 
 // The check of edited arguments keeps nothing else of the approval waiting: another person
 // decides meanwhile, and the edit is told so.

@@ -4,7 +4,9 @@
 // An actor of kind delivery handles one endpoint, under the endpoint's id, in memory only:
 // its deliveries and their results are rows of the outbox. Hearers send it durable.Wake when
 // an event was committed. So do the routes that make deliveries due, and the sweep, which
-// also finds what is due after a crash or a move.
+// also finds what is due after a crash or a move. While Hearers remember that a tenant has no
+// endpoint, decisions make no events for it; when they forget that, journal.Writer.Outdate
+// has commits that wait decided again, with their events.
 //
 //	             Wake, or the alarm at Next
 //	resting ─────────────────────────────────► asking a turn ◄──────────────┐

@@ -45,6 +45,7 @@
 //	journal.ErrExists       the machine's reply to Repeated: it was written before
 //	journal.ErrReplay       the error itself: nothing was written, the first answer stands
 //	journal.ErrRefused      the machine's decision on Refused, else an internal error
+//	journal.ErrOutdated     none yet: the rows are made again, and committed
 //	journal.ErrUnavailable  UNAVAILABLE: nothing was written
 //	journal.ErrWithdrawn    UNAVAILABLE: nothing was written, and the activation goes on
 //	journal.ErrUnsettled    UNAVAILABLE: it may have been written

@@ -311,8 +311,8 @@ func (h *Host[S]) handle(c cluster.Context, in incoming, answer bool) (changed b
 		}
 		return false, nil
 	}
-	w := h.rows(c, m, d, now)
-	switch err := h.commit(w); {
+	w, err := h.commit(c, m, d, now)
+	switch {
 	case err == nil:
 	case errors.Is(err, journal.ErrWithdrawn) && answer && c.HasSender() && h.from != seeded:
 		// Nothing was sent, so the row is unchanged and the activation continues.
@@ -399,11 +399,29 @@ func (h *Host[S]) refused(c cluster.Context, m any, cause error, now time.Time) 
 	if !d.Changed {
 		return d, nil, refusal{cause}
 	}
-	w := h.rows(c, msg, d, now)
-	if err = h.commit(w); errors.Is(err, journal.ErrRefused) {
+	w, err := h.commit(c, msg, d, now)
+	if errors.Is(err, journal.ErrRefused) {
 		err = refusal{err}
 	}
 	return d, w, err
+}
+
+// commit makes a decision durable, and returns its commit. Even a drain waits for it, so that
+// the outcome is known.
+func (h *Host[S]) commit(c cluster.Context, m any, d Decision[S], now time.Time) (*journal.Commit, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
+	defer cancel()
+	for {
+		basis := h.k.writer.Basis()
+		w := h.rows(c, m, d, now)
+		if w == nil {
+			return nil, nil
+		}
+		w.Basis = basis
+		if err := h.k.writer.Do(ctx, w); !errors.Is(err, journal.ErrOutdated) {
+			return w, err
+		}
+	}
 }
 
 // rows returns the commit of a decision; nil if it has no rows. New work that cannot be
@@ -415,16 +433,6 @@ func (h *Host[S]) rows(c cluster.Context, m any, d Decision[S], now time.Time) *
 		w.Op, w.Tenant, w.Shard, w.Until = op, h.addr.Tenant, h.addr.Shard(), c.Deadline()
 	}
 	return w
-}
-
-// commit makes w durable. Even a drain waits for it, so that the outcome is known.
-func (h *Host[S]) commit(w *journal.Commit) error {
-	if w == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
-	defer cancel()
-	return h.k.writer.Do(ctx, w)
 }
 
 // adopt takes over the guard that a commit has left in the entity's row.

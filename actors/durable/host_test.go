@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -514,6 +515,7 @@ func TestTwoHostsOnOneRowExactlyOneCommits(t *testing.T) {
 type writerFunc func(context.Context, *journal.Commit) error
 
 func (f writerFunc) Do(ctx context.Context, c *journal.Commit) error { return f(ctx, c) }
+func (f writerFunc) Basis() uint64                                   { return 0 }
 
 func TestRefusedRowsAreToldToTheMachineOnce(t *testing.T) {
 	m, a := newMemory(), address()
@@ -975,5 +977,57 @@ func TestNewEffectsBeginInOrder(t *testing.T) {
 			}
 		}
 		p.begin() // does not block
+	}
+}
+
+// forgetful is a writer for which the node has forgotten endpoints since the decision, at its
+// next commits.
+type forgetful struct {
+	*memory
+	mu    sync.Mutex
+	next  int // commits that are outdated
+	now   uint64
+	given []uint64
+}
+
+func (f *forgetful) Basis() uint64 { f.mu.Lock(); defer f.mu.Unlock(); return f.now }
+
+func (f *forgetful) Do(ctx context.Context, c *journal.Commit) error {
+	f.mu.Lock()
+	f.given = append(f.given, c.Basis)
+	if f.next > 0 {
+		f.next--
+		f.now++
+		f.mu.Unlock()
+		return journal.ErrOutdated
+	}
+	f.mu.Unlock()
+	return f.memory.Do(ctx, c)
+}
+
+// The rows of a decision are made again, with the new basis, if the node has forgotten what
+// they were made on. The machine decides once, and the asker notices nothing.
+func TestRowsAreMadeAgainIfTheyAreOutdated(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	f := &forgetful{memory: m, next: 2, now: 7}
+	k, asked := toyKind(m, newWorld()), []uint64(nil)
+	rows := k.Rows
+	k.Rows = func(a cluster.Address, prev Loaded[ledger], d Decision[ledger], msg any, op id.OpID, now time.Time) *journal.Commit {
+		asked = append(asked, f.Basis())
+		return rows(a, prev, d, msg, op, now)
+	}
+	n := node(t, host(k, f, Config{}))
+	if got, err := n.Ask(t.Context(), a, add{ID: "x", N: 3}); err != nil || got != total(3) {
+		t.Fatal(got, err)
+	}
+	want := []uint64{7, 8, 9}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.given) < 3 || !slices.Equal(f.given[:3], want) || !slices.Equal(asked[:3], want) {
+		t.Errorf("the commits have the bases %v, their rows were made at %v, want %v", f.given, asked, want)
+	}
+	if _, s := m.row(a); s.Count != 3 {
+		t.Errorf("counted %d", s.Count)
 	}
 }

@@ -15,10 +15,12 @@ import (
 // written, and cluster.Node.Ask sends the message again.
 var ErrMoved = cluster.ErrMoved
 
-// Writer makes commits durable. It returns nil when the commit is durable, else an error of
-// package journal.
+// Writer makes commits durable (journal.Writer).
 type Writer interface {
+	// Do returns nil when the commit is durable, else an error of package journal.
 	Do(ctx context.Context, c *journal.Commit) error
+	// Basis is what Commit.Basis is for a decision whose rows are made from now on.
+	Basis() uint64
 }
 
 // Other is the error of Kind.Load for a row that belongs to another kind. The host passes the
@@ -73,8 +75,10 @@ type Kind[S any] struct {
 	// Rows returns the commit of a decision; nil if the decision changes only the memory of
 	// the activation. A commit with Rows inserts or swaps the entity's own row. One without
 	// (timers alone) leaves the row and its version as they are, so nothing fences it: it may
-	// say only what holds for every activation. The host sets Op, Tenant, Shard and Until. msg
-	// is the message that led to the decision, also if the machine got it as Answered.
+	// say only what holds for every activation. The host sets Op, Tenant, Shard, Until and Basis.
+	// msg is the message that led to the decision, also if the machine got it as Answered. Rows
+	// is called again for the same decision if what it remembers of endpoints was forgotten
+	// before the commit was written (journal.ErrOutdated).
 	Rows func(a cluster.Address, prev Loaded[S], d Decision[S], msg any, op id.OpID, now time.Time) *journal.Commit
 
 	// Read, required if the machine has questions, returns the answer to one. A

@@ -239,6 +239,8 @@ type memory struct {
 
 func newMemory() *memory { return &memory{rows: map[id.UUID]row{}} }
 
+func (m *memory) Basis() uint64 { return 0 }
+
 func (m *memory) Do(_ context.Context, c *journal.Commit) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -500,4 +501,31 @@ func TestWithoutSubscribers(t *testing.T) {
 			t.Errorf("asked about %s", got)
 		}
 	}
+}
+
+// A tenant gets its first endpoint when its run has ended and the commit of that end is not sent
+// yet: nothing made an event of it, because the node knew of no endpoint. The end is reported.
+func TestTheFirstEndpointIsCreatedWhileARunEnds(t *testing.T) {
+	var known atomic.Bool
+	w := newWorld(t, simulatedAgent)
+	w.hears = func(id.TenantID) bool { return known.Load() }
+	w.restart()
+	var once sync.Once
+	w.writer.fails = func(c *journal.Commit) (err error) {
+		if run, ok := c.Rows[0].(*engine.RunUpdate); ok && run.FinishedAt != nil {
+			once.Do(func() {
+				if len(c.Events) > 0 {
+					t.Error("an event is made without an endpoint")
+				}
+				w.endpoint(w.tenant)
+				known.Store(true)
+				err = w.writer.Writer.(*journal.Writer).Outdate(t.Context(), w.tenant)
+			})
+		}
+		return err
+	}
+	r := w.post(w.newThread(), "/say Done.")
+	w.ends(r)
+	w.is("1", `SELECT count(*)::text FROM webhook_deliveries WHERE type = 'run.completed'`)
+	w.is("1", `SELECT count(*)::text FROM messages WHERE run_id = $1 AND role = 'assistant'`, r)
 }

@@ -1486,3 +1486,4 @@ func becomes(c *journal.Commit, status lifecycle.RunStatus) bool {
 type writerFunc func(context.Context, *journal.Commit) error
 
 func (f writerFunc) Do(ctx context.Context, c *journal.Commit) error { return f(ctx, c) }
+func (f writerFunc) Basis() uint64                                   { return 0 }

@@ -59,7 +59,7 @@ type Caller interface {
 // Memory is what this node remembers of what may be revoked.
 type Memory interface {
 	// Forget drops what is remembered of r and cuts its streams. It fails if this build
-	// does not know what r is about.
+	// does not know what r is about, or if ctx ends while work goes on that relies on it.
 	Forget(ctx context.Context, r msg.Revoked) error
 	// ForgetAll drops everything.
 	ForgetAll()
@@ -127,17 +127,20 @@ func AtMost(lease time.Duration) time.Duration { return 2*lease + slackTime }
 // Revoke implements platform.Revoker.
 func (r *Revoker) Revoke(ctx context.Context, what msg.Revoked) error {
 	began := time.Now()
-	if err := r.forget(ctx, what); err != nil {
-		return err
-	}
-	f := r.fellows.Load()
-	if f == nil {
-		return nil
-	}
 	// A node that is not reached has acted within two beats, or its lease is over: one
 	// lease. An announcement waits for half of one where a node has just died.
 	ctx, cancel := context.WithTimeout(ctx, AtMost(r.lease))
 	defer cancel()
+	f := r.fellows.Load()
+	if err := r.forget(ctx, what); err != nil {
+		if f != nil {
+			r.owe()
+		}
+		return r.unconfirmed(what, "forget", err)
+	}
+	if f == nil {
+		return nil
+	}
 	number, err := r.announce(ctx, f)
 	if err != nil {
 		r.owe()

@@ -127,7 +127,7 @@ func (s *service) makeEdge(context.Context) error {
 		return err
 	}
 	s.opened(server)
-	s.revoker.Bind(remembered{p, server, s.pools.lease})
+	s.revoker.Bind(remembered{p, server, s.pools.lease, s.writer})
 	return nil
 }
 

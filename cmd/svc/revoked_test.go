@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
@@ -41,6 +44,36 @@ type revokingNode struct {
 	server *edge.Server
 	addr   string
 	opened chan struct{} // a stream is open
+
+	outdated outdated
+}
+
+// outdated notes which tenants' commits are outdated.
+type outdated struct {
+	mu  sync.Mutex
+	of  []id.TenantID
+	all int
+	err error
+}
+
+func (o *outdated) Outdate(_ context.Context, t id.TenantID) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.of = append(o.of, t)
+	return o.err
+}
+
+func (o *outdated) OutdateAll(context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all++
+	return o.err
+}
+
+func (o *outdated) seen() (of []id.TenantID, all int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.of), o.all
 }
 
 const revokingLease = 2 * time.Second
@@ -110,7 +143,7 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 			t.Error(err)
 		}
 	})
-	n.r.Bind(remembered{p, server, n.lease})
+	n.r.Bind(remembered{p, server, n.lease, &n.outdated})
 	if err := n.r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -283,5 +316,40 @@ func TestAChangedRoleThatIsNotTold(t *testing.T) {
 	}
 	if n := b.server.Streams(); n != 1 {
 		t.Errorf("%d streams are open, of the other user one", n)
+	}
+}
+
+// A change of a webhook endpoint is answered when no node writes a commit any more that was
+// decided on the former endpoints, also where the other node is not told and where this one cannot
+// say so.
+func TestAChangedEndpointOutdatesCommits(t *testing.T) {
+	t.Parallel()
+	db, keys := pgtest.New(t), vault.New(vault.NewSecret32([32]byte{1}))
+	mine, theirs := &nextDoor{}, &nextDoor{}
+	a, b := newRevokingNode(t, db, keys, mine), newRevokingNode(t, db, keys, theirs)
+	mine.to, theirs.to = b, a
+	tenant := pgtest.Tenant(t, db.System(t))
+	testkit.Eventually(t, "both nodes know both", func() bool { return len(a.member.Members()) == 2 && len(b.member.Members()) == 2 })
+	what := msg.Revoked{What: msg.ChangedWebhook, Tenant: tenant}
+	if err := a.r.Revoke(t.Context(), what); err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range map[string]*revokingNode{"this node": a, "the other node": b} {
+		if of, all := n.outdated.seen(); !slices.Equal(of, []id.TenantID{tenant}) || all != 0 {
+			t.Errorf("at %s the commits of %v are outdated, and %d times all", name, of, all)
+		}
+	}
+	mine.lost.Store(true)
+	if err := a.r.Revoke(t.Context(), what); err != nil {
+		t.Fatal(err)
+	}
+	if _, all := b.outdated.seen(); all == 0 {
+		t.Error("the other node, which was not told, has not outdated its commits")
+	}
+	a.outdated.mu.Lock()
+	a.outdated.err = errors.New("a flush hangs")
+	a.outdated.mu.Unlock()
+	if err := a.r.Revoke(t.Context(), what); !errors.Is(err, problem.New(problem.CodeUnavailable, "")) {
+		t.Errorf("while a flush hangs, the change is answered %v", err)
 	}
 }

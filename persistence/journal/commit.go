@@ -36,6 +36,9 @@ var (
 	// ErrWithdrawn is an ErrUnavailable of new work that was not sent: its caller left, or it
 	// would have been written after its caller's deadline.
 	ErrWithdrawn = fmt.Errorf("%w: withdrawn before it was sent", ErrUnavailable)
+	// ErrOutdated: what the commit was decided on was forgotten before it was sent (Commit.Basis);
+	// nothing of this commit was written, and it is decided again.
+	ErrOutdated = errors.New("journal: decided on what was forgotten")
 	// ErrUnsettled: the caller's context ended while the commit was in flight.
 	ErrUnsettled = errors.New("journal: the outcome is not known yet")
 )
@@ -50,6 +53,11 @@ type Commit struct {
 	// Until is when the caller of new work stops waiting, if that is before the deadline of
 	// the context of Do; otherwise zero.
 	Until time.Time
+
+	// Basis is Writer.Basis as it was before the decision looked at what the node remembers of
+	// the tenant's endpoints. If that was forgotten since, the commit may lack an event: it is not
+	// written, and the error is ErrOutdated. Zero: the commit does not depend on it.
+	Basis uint64
 
 	Idempotency *Idempotency
 	Rows        []Row // of the tables of the kinds, in any order

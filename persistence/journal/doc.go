@@ -39,6 +39,11 @@
 // out together, and the database refuses the whole transaction if a row does not take effect
 // that must. COPY is not used: the database refuses it on tables with row-level security.
 //
+// Forgotten (docs/adr/0026): a decision makes no event if the node remembers that its tenant
+// has no endpoint. When it forgets that (Outdate), each commit that was decided before and is
+// not in a flush yet is answered ErrOutdated, to be decided again, and Outdate returns when
+// the flushes have ended. A commit costs a comparison of two numbers for it.
+//
 // Overload (docs/adr/0040): new work whose caller will have stopped waiting before it can be
 // written is withdrawn before it is sent. Work that was sent is written, even if its caller
 // leaves: a caller that leaves never voids a flush.

@@ -53,6 +53,8 @@ const tries = 4
 
 // flush writes the batch and answers each of its entries.
 func (l *lane) flush(batch []*entry) {
+	l.flushing <- struct{}{}
+	defer func() { <-l.flushing }()
 	l.patience = l.patienceFor(batch)
 	l.write(batch)
 }
@@ -72,6 +74,7 @@ func (l *lane) write(batch []*entry) {
 		if !first {
 			batch = l.resume(batch)
 		}
+		batch = l.current(batch)
 		if len(batch) == 0 {
 			return
 		}

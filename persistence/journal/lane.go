@@ -86,6 +86,8 @@ type lane struct {
 	n    int
 	wake chan struct{} // capacity 1
 	down atomic.Pointer[error]
+	// flushing, of capacity 1, holds a value while the lane writes a batch.
+	flushing chan struct{}
 
 	mu       sync.Mutex // guards the fields below
 	accepted []*entry
@@ -110,7 +112,7 @@ type lane struct {
 }
 
 func newLane(w *Writer, n int) *lane {
-	return &lane{w: w, n: n, wake: make(chan struct{}, 1), uid: id.NewAnywhere(), kept: 1, rows: newRows(w.schema), entities: map[id.UUID]struct{}{},
+	return &lane{w: w, n: n, wake: make(chan struct{}, 1), flushing: make(chan struct{}, 1), uid: id.NewAnywhere(), kept: 1, rows: newRows(w.schema), entities: map[id.UUID]struct{}{},
 		keys: map[idemKey]struct{}{}, filled: map[id.TenantID]int{}}
 }
 

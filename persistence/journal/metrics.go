@@ -70,6 +70,8 @@ func outcomeLabel(err error) string {
 		return "replay"
 	case errors.Is(err, ErrRefused):
 		return "refused"
+	case errors.Is(err, ErrOutdated):
+		return "outdated"
 	case errors.Is(err, ErrFenced):
 		return "fenced"
 	case errors.Is(err, ErrUnsettled):

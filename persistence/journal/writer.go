@@ -62,6 +62,7 @@ type Writer struct {
 	lanes    []*lane // of shards, and the side lane
 	routes   *routes
 	touched  touched
+	basis    *basis
 
 	hard    context.Context // ends when the context of Stop does
 	cut     context.CancelFunc
@@ -94,7 +95,7 @@ func New(cfg Config) *Writer {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	w := &Writer{cfg: cfg, metrics: cfg.Metrics, schema: newSchema(cfg.Tables), tickets: newTickets(cfg.Queue), inflight: newInflight(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
+	w := &Writer{cfg: cfg, metrics: cfg.Metrics, schema: newSchema(cfg.Tables), tickets: newTickets(cfg.Queue), inflight: newInflight(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), basis: newBasis(), ends: make(chan struct{})}
 	w.hard, w.cut = context.WithCancel(context.Background())
 	for n := range cfg.Lanes + 1 {
 		w.lanes = append(w.lanes, newLane(w, n))
@@ -160,8 +161,8 @@ func (w *Writer) Stop(ctx context.Context) error {
 // Do writes c and returns nil once it is durable. Its errors are those of this package,
 // wrapped. New work that was not sent is withdrawn (ErrWithdrawn) if it would be written after
 // the deadline of ctx or after c.Until, and when ctx ends. When ctx ends for accepted work, or
-// for new work that was sent, the error is ErrUnsettled: the writer still writes the commit. A
-// caller that leaves does not affect other commits.
+// for new work that was sent, the error is ErrUnsettled: the writer still writes the commit, unless it is
+// outdated by then. A caller that leaves does not affect other commits.
 func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	if w.fenced.Load() {
 		return w.count(ErrFenced)
