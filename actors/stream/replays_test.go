@@ -69,7 +69,8 @@ func TestReplaysOfATenantAreBounded(t *testing.T) {
 		t.Errorf("the relay is opened: %v", err)
 	}
 	huge := w.saidLong(other, replaysEach+1)
-	for _, k := range []key{short, huge} {
+	shortOfOther := w.saidLong(other, smallReplay/2)
+	for _, k := range []key{short, huge, shortOfOther} { // the last beside a replay that exceeds the limit by itself
 		r, err := hs.Open(t.Context(), k.tenant, k.run, full)
 		if err != nil {
 			t.Fatal(err)
