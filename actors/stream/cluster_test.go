@@ -1135,3 +1135,70 @@ func (p *play) callTool() []*event.Frame {
 		return []*event.Frame{event.StepBegan(f.Seq-1, idx, lifecycle.StepTool, "a.b"), event.Called(f.Seq, idx, "a.b", json.RawMessage(`{}`))}
 	})
 }
+
+// A reader leaves before its mirror was asked for, and another one of the same run comes. The
+// member has one feed for both: that of the second is not ended with the first.
+func TestAReaderThatComesBackBeforeItsMirror(t *testing.T) {
+	w := newTown(t, 2, time.Minute) // nothing is renewed or asked again meanwhile
+	here := w.nodes[1]
+	p, busy := w.newPlay(1), w.newPlay(2)
+	for _, p := range []*play{p, busy} {
+		p.publish(p.start())
+	}
+	p.publish(p.beginLLM())
+	l := p.hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
+	l.Text("a")
+
+	called, release := make(chan struct{}, 100), make(chan struct{})
+	w.mu.Lock()
+	w.during = func() { called <- struct{}{}; <-release }
+	w.mu.Unlock()
+	first := make(chan error, 1)
+	go func() {
+		r, err := here.hs.Open(t.Context(), busy.k.tenant, busy.k.run, event.ReadCursor("", -1, false))
+		if err == nil {
+			defer r.Gone()
+		}
+		first <- err
+	}()
+	<-called // the link is in a call
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := here.hs.Open(left, p.k.tenant, p.k.run, event.ReadCursor("", -1, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Gone()
+	testkit.Eventually(t, "the first reader is gone", func() bool {
+		h := here.hs.hold(p.k, false)
+		if h != nil {
+			defer h.release()
+		}
+		return h == nil
+	})
+	cn := newConn(-1)
+	r = open(t, here.hs, p.k, event.ReadCursor("", -1, false), cn)
+	defer r.Gone()
+	close(release)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	here.mirrored(t, p.k)
+	testkit.Eventually(t, "the link has nothing left to do", func() bool {
+		for _, l := range here.hs.allLinks() {
+			l.mu.Lock()
+			busy := l.busy
+			l.mu.Unlock()
+			if busy {
+				return false
+			}
+		}
+		return true
+	})
+	l.Text("b")
+	p.publish(p.end())
+	cn.wait(t)
+	if got := list(cn.got()); !strings.HasSuffix(got, "2.2 llm.delta b;3 run.completed ;") {
+		t.Errorf("got %s", got)
+	}
+}

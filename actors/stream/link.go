@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,7 +152,11 @@ func (l *link) run() {
 			l.mu.Unlock()
 			return
 		}
-		want, due, end := first(&l.want, maxBegin), first(&l.due, maxRenew), first(&l.end, maxRenew)
+		due, end := first(&l.due, maxRenew), first(&l.end, maxRenew)
+		var want []*mirror
+		if len(l.end) == 0 { // a feed that is begun must not be ended by a later call
+			want = first(&l.want, maxBegin)
+		}
 		l.mu.Unlock()
 		l.exchange(want, due, end)
 	}
@@ -167,8 +172,14 @@ func first[T any](s *[]T, n int) []T {
 	return out
 }
 
-// exchange makes one call.
+// exchange makes one call. Mirrors that have been dropped since they were requested are left
+// out: a member has one feed of a run, so stopping that of a dropped mirror would stop that of
+// its successor.
 func (l *link) exchange(want, due []*mirror, end []uint64) {
+	want = slices.DeleteFunc(want, func(m *mirror) bool { return !m.wanted() })
+	if len(want)+len(due)+len(end) == 0 {
+		return
+	}
 	ask := Watch{End: end}
 	for _, m := range want {
 		ask.Begin = append(ask.Begin, WatchedRun{m.hub.key.tenant, m.hub.key.run})

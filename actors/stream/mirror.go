@@ -64,6 +64,13 @@ func (h *hub) unmirror() {
 	m.link.stopFeed(m.feed)
 }
 
+// wanted reports whether the hub still waits for m.
+func (m *mirror) wanted() bool {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	return m.hub.mirror == m
+}
+
 // done marks the request as ended.
 func (m *mirror) done() {
 	m.asking, m.early = false, nil
