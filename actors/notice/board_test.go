@@ -834,3 +834,38 @@ func TestNames(t *testing.T) {
 		t.Error("no topics")
 	}
 }
+
+// The last reader of a node goes while its Watch is in flight, answered or not, and another one
+// comes: it begins with a Watch of its own, at once.
+func TestAReaderThatComesBackDuringAWatch(t *testing.T) {
+	for name, cut := range map[string]bool{"the Watch is answered": false, "the Watch fails": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 2, func(w *world) {
+				r, _ := w.open(w.boards[0], lifecycle.RoleOwner, All)
+				silent := func(is bool) {
+					w.net.mu.Lock()
+					defer w.net.mu.Unlock()
+					for m, b := range w.net.boards {
+						w.net.cut[m] = is && b == w.boards[1]
+					}
+				}
+				silent(cut)
+				before := w.net.count()
+				time.Sleep(watchEvery + time.Millisecond/2) // a call takes a millisecond
+				if n := w.net.count() - before; n != 1 {
+					t.Fatalf("%d calls", n)
+				}
+				r.Gone()
+				rest(callTimeout)
+				silent(false)
+				began := time.Now()
+				r, c := w.open(w.boards[0], lifecycle.RoleOwner, All)
+				defer r.Gone()
+				if took := time.Since(began); took > 10*time.Millisecond {
+					t.Errorf("it waits for %v", took)
+				}
+				w.want(c, map[event.Type]int{event.FeedReady: 1})
+			})
+		})
+	}
+}

@@ -223,6 +223,10 @@ func (p *peer) renew(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	if len(b.desks) == 0 { // the last reader went meanwhile: the next one begins with a Watch
+		p.ok, p.watched = false, time.Time{}
+		return
+	}
 	if err != nil {
 		if p.ok || now.Sub(p.lostAt) >= pollEvery {
 			b.loseAll(false)
@@ -234,7 +238,7 @@ func (p *peer) renew(ctx context.Context) {
 	if !p.ok || now.Sub(p.renewed) > watchLife/2 {
 		b.loseAll(true) // it may have reported nothing until now
 	}
-	p.ok, p.acked, p.renewed, p.watched = len(b.desks) > 0, version, now, now.Add(watchEvery)
+	p.ok, p.acked, p.renewed, p.watched = true, version, now, now.Add(watchEvery)
 	b.awake()
 }
 
