@@ -752,3 +752,45 @@ func TestNothingIsLeft(t *testing.T) {
 		return runtime.NumGoroutine() <= before
 	})
 }
+
+// Fresh answers what the server offers now: a fetch that was in flight has read an older list, and
+// does not replace the new one.
+func TestFreshIsNotAnOlderFetch(t *testing.T) {
+	t.Parallel()
+	asked, release := make(chan struct{}), make(chan struct{})
+	var lists atomic.Int32
+	f := newFake(t, func(f *fake) {
+		f.list = func(w http.ResponseWriter, _ *http.Request, m message) {
+			name := "new"
+			if lists.Add(1) == 1 { // the list is read, and sent later
+				name = "old"
+				close(asked)
+				<-release
+			}
+			result(w, m, `{"tools":[{"name":"`+name+`","inputSchema":{"type":"object"}}]}`)
+		}
+	})
+	g, to := gateway(t, nil), target(f.URL)
+	older := make(chan error, 1)
+	go func() {
+		specs, err := g.Tools(t.Context(), to)
+		if err == nil && specs[0].Name != "old" {
+			err = fmt.Errorf("it got %q", specs[0].Name)
+		}
+		older <- err
+	}()
+	<-asked
+	bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	specs, err := g.Fresh(bounded, to)
+	close(release)
+	if err != nil || specs[0].Name != "new" {
+		t.Errorf("fresh: %v, %v", specs, err)
+	}
+	if err := <-older; err != nil {
+		t.Error(err)
+	}
+	if specs, ok := g.Cached(to); !ok || specs[0].Name != "new" {
+		t.Errorf("cached: %v, %v", specs, ok)
+	}
+}

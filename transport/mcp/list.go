@@ -81,7 +81,8 @@ func (g *Gateway) outside(parent, ctx context.Context, err error) error {
 	return &Error{Kind: Protocol, Message: "the tool server's answer could not be understood"}
 }
 
-// catalog returns the list, cached or fetched; concurrent callers share one fetch.
+// catalog returns the list, cached or fetched; concurrent callers share one fetch. With fresh
+// it begins a fetch of its own, and an older one in flight keeps nothing.
 func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (*catalog, error) {
 	if !fresh {
 		if c := g.cached(e); c != nil {
@@ -96,7 +97,7 @@ func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (
 		g.mu.Unlock()
 		return c, nil // it has just arrived
 	}
-	if f == nil {
+	if f == nil || fresh { // a fetch that is in flight may have read the list before it was asked for
 		f = &flight[*catalog]{done: make(chan struct{})}
 		e.listing = f
 		e.busy++
@@ -133,7 +134,7 @@ func (g *Gateway) keep(e *entry, f *flight[*catalog]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e.mu.Lock()
-	if e.listing == f { // otherwise the flight began before ForgetAll
+	if e.listing == f { // otherwise the flight began before ForgetAll or Fresh
 		e.listing = nil
 		if f.err == nil {
 			g.account(e, f.val)
