@@ -427,26 +427,37 @@ func (b *Toolbox) note(t *mcp.Target, err error) {
 	b.Note(x)
 }
 
-// remember keeps a list that a server has given, for when it is down. The
-// gateway hands the same list out until it asks again.
+// remember keeps a list that a server has given, for when it is down. The gateway hands the same
+// list out until it asks again. An empty list is kept too, once, unless the server has lately
+// listed tools with another credential: what one credential may not see is still offered.
 func (b *Toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec) {
-	if len(specs) == 0 {
-		b.note(t, nil)
-		return
+	var first weak.Pointer[tool.Spec] // the gateway decides how long a list stays in memory
+	if len(specs) > 0 {
+		first = weak.Make(&specs[0])
 	}
-	b.mu.Lock()
 	as := asked(t)
-	first := weak.Make(&specs[0]) // the gateway decides how long a list stays in memory
-	known := b.saved[as] == first
+	b.mu.Lock()
+	last, known := b.saved[as]
+	known = known && last == first
 	if !known && len(b.saved) >= maxKept {
 		clear(b.saved)
 	}
 	b.saved[as] = first
+	save := !known
+	if save && len(specs) == 0 {
+		for l, other := range b.saved {
+			if l.server == t.Server && other != first {
+				save = false
+			}
+		}
+	}
 	b.mu.Unlock()
-	if known {
+	if !known || len(specs) == 0 { // an empty list does not show whether it is another answer
+		b.note(t, nil)
+	}
+	if !save {
 		return
 	}
-	b.note(t, nil)
 	if err := b.Tables.SaveTools(ctx, t.Tenant, t.Server, specs); err != nil {
 		b.Log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("server", t.Server).Msg("the list of tools cannot be kept")
 	}

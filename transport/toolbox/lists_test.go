@@ -370,3 +370,49 @@ func TestAskedServers(t *testing.T) {
 		t.Errorf("%+v, %v", few, err)
 	}
 }
+
+// The catalog is what servers last listed (open-parts.md, GET /v1/tools): a server that lists nothing any more has
+// nothing there, and names of its former tools are unknown.
+func TestAServerThatListsNothingAnyMore(t *testing.T) {
+	t.Parallel()
+	w := newShops(t)
+	s := w.shop("shop", []string{"read"}, nil)
+	at := func() (at string) {
+		if err := w.admin.QueryRow(t.Context(), `SELECT listed_at::text FROM mcp_servers WHERE id = $1`, s).Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	for _, c := range []struct {
+		name string
+		list []string
+		want int
+	}{{"one tool", []string{"read"}, 1}, {"none", []string{}, 0}, {"one tool again", []string{"read"}, 1}} {
+		w.mu.Lock()
+		w.lists["shop"] = listOf(c.list...)
+		w.mu.Unlock()
+		if specs, err := w.box.Test(t.Context(), w.caller.Tenant, s, nil); err != nil || len(specs) != c.want {
+			t.Fatalf("%s: the test shows %v, %v", c.name, specs, err)
+		}
+		page, _, err := w.box.All(t.Context(), w.caller.Tenant, "", 10)
+		page = slices.DeleteFunc(page, func(l tool.Listed) bool { return l.Source != tool.MCP })
+		if err != nil || len(page) != c.want {
+			t.Errorf("%s: the catalog has %v, %v", c.name, page, err)
+		}
+		known, err := w.box.Known(t.Context(), w.caller.Tenant, []string{"shop.read"})
+		if err != nil || known[0] != (c.want == 1) {
+			t.Errorf("%s: its name is known: %v, %v", c.name, known, err)
+		}
+	}
+
+	// With another credential the server lists tools: these stay, although this one may see none.
+	a, b := id.ConnectionID{UUID: id.NewAnywhere()}, id.ConnectionID{UUID: id.NewAnywhere()}
+	may, mayNot := mcp.Target{Tenant: w.caller.Tenant, Server: s, Connection: &a}, mcp.Target{Tenant: w.caller.Tenant, Server: s, Connection: &b}
+	specs := []tool.Spec{{Source: tool.MCP, Owner: "shop", Name: "read"}}
+	w.box.remember(t.Context(), &may, specs)
+	first := at()
+	w.box.remember(t.Context(), &mayNot, nil)
+	if at() != first {
+		t.Error("an empty list replaces that of another credential")
+	}
+}

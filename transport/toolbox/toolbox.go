@@ -59,7 +59,7 @@ type Toolbox struct {
 
 	mu    sync.Mutex                           // guards the maps below
 	down  map[listedAs]time.Time               // until when servers that did not answer a list are not asked
-	saved map[listedAs]weak.Pointer[tool.Spec] // the first entry of the list that was kept last
+	saved map[listedAs]weak.Pointer[tool.Spec] // the first entry of the list that was given last; zero: it was empty
 }
 
 const (
