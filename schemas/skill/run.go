@@ -85,12 +85,33 @@ type Plan struct {
 	Gate        Gate `json:"gate"`
 	Commits     bool `json:"commits,omitempty"`     // there is a commit step
 	Compensates bool `json:"compensates,omitempty"` // there are compensation steps
+	// Edits says whether the approver may change the values: a policy that changes later does not
+	// change an open approval.
+	Edits Edits `json:"edits,omitempty"`
+}
+
+// Edits is what the policy of a skill said of edits when a run began; empty in runs of an earlier
+// build.
+type Edits string
+
+// Values of Edits.
+const (
+	EditsAllowed Edits = "allowed"
+	EditsRefused Edits = "refused"
+)
+
+// Edits returns what the policy says now.
+func (p *Policy) Edits() Edits {
+	if p.AllowEditParams {
+		return EditsAllowed
+	}
+	return EditsRefused
 }
 
 // PlanOf returns the plan of a run. gated means that another policy or rule requires an approval
 // too. A run that commits is always gated: the skill's policy is a floor.
 func PlanOf(mode Mode, d *Definition, p *Policy, gated bool) Plan {
-	out := Plan{Mode: mode, Gate: GateNone, Commits: d.CommitStepID != "", Compensates: len(d.Compensation) > 0}
+	out := Plan{Mode: mode, Gate: GateNone, Commits: d.CommitStepID != "", Compensates: len(d.Compensation) > 0, Edits: p.Edits()}
 	switch {
 	case mode == DryRun: // the approval of a dry run, if any, is the agent run's
 	case p.Approval == AlwaysBeforeRun:

@@ -145,19 +145,22 @@ func TestPlans(t *testing.T) {
 		gated    bool
 		want     Plan
 	}{
-		{Run, commits, AtCommitPoint, false, Plan{Run, GateAtCommit, true, true}},
-		{Run, commits, AtCommitPoint, true, Plan{Run, GateAtCommit, true, true}},
-		{Run, commits, AlwaysBeforeRun, false, Plan{Run, GateBefore, true, true}},
-		{Run, commits, DryRunOnly, false, Plan{Run, GateAtCommit, true, true}}, // never offered; a floor all the same
-		{Run, commits, NoneForIdempotentReads, false, Plan{Run, GateAtCommit, true, true}},
-		{Run, looks, NoneForIdempotentReads, false, Plan{Run, GateNone, false, false}},
-		{Run, looks, NoneForIdempotentReads, true, Plan{Run, GateBefore, false, false}},
-		{Run, looks, AlwaysBeforeRun, false, Plan{Run, GateBefore, false, false}},
-		{DryRun, commits, AlwaysBeforeRun, true, Plan{DryRun, GateNone, true, true}},
+		{Run, commits, AtCommitPoint, false, Plan{Run, GateAtCommit, true, true, EditsRefused}},
+		{Run, commits, AtCommitPoint, true, Plan{Run, GateAtCommit, true, true, EditsRefused}},
+		{Run, commits, AlwaysBeforeRun, false, Plan{Run, GateBefore, true, true, EditsRefused}},
+		{Run, commits, DryRunOnly, false, Plan{Run, GateAtCommit, true, true, EditsRefused}}, // never offered; a floor all the same
+		{Run, commits, NoneForIdempotentReads, false, Plan{Run, GateAtCommit, true, true, EditsRefused}},
+		{Run, looks, NoneForIdempotentReads, false, Plan{Run, GateNone, false, false, EditsRefused}},
+		{Run, looks, NoneForIdempotentReads, true, Plan{Run, GateBefore, false, false, EditsRefused}},
+		{Run, looks, AlwaysBeforeRun, false, Plan{Run, GateBefore, false, false, EditsRefused}},
+		{DryRun, commits, AlwaysBeforeRun, true, Plan{DryRun, GateNone, true, true, EditsRefused}},
 	} {
 		if got := PlanOf(row.mode, row.d, &Policy{Approval: row.approval}, row.gated); got != row.want {
 			t.Errorf("%s %s gated %v: %+v", row.mode, row.approval, row.gated, got)
 		}
+	}
+	if got := PlanOf(Run, commits, &Policy{AllowEditParams: true}, false).Edits; got != EditsAllowed {
+		t.Errorf("edits are %s", got)
 	}
 }
 

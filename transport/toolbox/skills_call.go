@@ -479,7 +479,8 @@ func (b *Toolbox) SkillGranted(ctx context.Context, by tool.Caller, of *store.Sk
 	return of.Granted(access, op), err
 }
 
-// CheckSkillEdit implements approval.Skills.
+// CheckSkillEdit implements approval.Skills. Whether edits are allowed was decided when the run
+// began; what the values must be is the skill's definition of now.
 func (b *Toolbox) CheckSkillEdit(ctx context.Context, t id.TenantID, r id.SkillRunID, args json.RawMessage) (string, error) {
 	if b.Skills == nil {
 		return "This deployment has no browser skills.", nil
@@ -492,13 +493,24 @@ func (b *Toolbox) CheckSkillEdit(ctx context.Context, t id.TenantID, r id.SkillR
 	if row == nil {
 		return gone, nil
 	}
+	var kept struct { // of actors/skillrun
+		Stand skill.State `json:"stand"`
+	}
+	if err := json.Unmarshal(row.State, &kept); err != nil {
+		return "", fmt.Errorf("read the state of a skill run: %w", err)
+	}
 	s, err := b.Skills.Rows.Skill(ctx, t, row.Skill)
 	switch {
 	case err != nil:
 		return "", err
 	case s == nil:
 		return gone, nil
-	case !s.Policy.AllowEditParams:
+	}
+	edits := kept.Stand.Plan.Edits
+	if edits == "" {
+		edits = s.Policy.Edits()
+	}
+	if edits != skill.EditsAllowed {
 		return "The policy of this browser skill does not allow edits: decide with approve, reject or respond.", nil
 	}
 	_, faults, err := s.Definition.Bind(ctx, skill.ForEdit, args)

@@ -463,3 +463,71 @@ func TestCallsOfASkillByAWorkflow(t *testing.T) {
 		}
 	}
 }
+
+// taughtRows are rows of runs of a skill as it is now.
+type taughtRows struct {
+	*skillRows
+	box    *Toolbox
+	tenant id.TenantID
+}
+
+func (r taughtRows) Skill(ctx context.Context, t id.TenantID, s id.SkillID) (*store.Skill, error) {
+	return r.box.Tables.View(t).SkillOf(ctx, s)
+}
+
+// A policy that changes later does not change open approvals (open-parts.md, Approvals): whether the
+// values may be edited is as the skill's policy said when its run began. A run of an earlier build
+// does not know, so that the policy of now counts.
+func TestALaterPolicyDoesNotChangeAnOpenApproval(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	book := w.skill("book", "at_commit_point", "run")
+	rows := &skillRows{}
+	w.box.Skills = &Skills{Rows: taughtRows{rows, w.box, w.caller.Tenant}, Ask: rows.ask, Available: func() error { return nil }}
+	allow := func(edits bool) {
+		t.Helper()
+		w.exec(`UPDATE browser_skills SET policy = (policy::jsonb || jsonb_build_object('allow_edit_params', $2::boolean))::json WHERE id = $1`, book, edits)
+	}
+	began := func() skill.Plan {
+		t.Helper()
+		rows.asked, rows.row = nil, ended(skill.Succeeded, "")
+		plan, err := w.box.Plan(t.Context(), w.caller, 1, []model.Call{model.NewCall("a", "browser_skill:book.run", `{"n":7,"reason":"asked"}`)})
+		if err != nil || plan[0].Skill == nil {
+			t.Fatal(err, plan)
+		}
+		w.box.Preview(t.Context(), w.caller, 1, plan[0])
+		start, ok := rows.asked[0].(msg.StartSkill)
+		if !ok {
+			t.Fatalf("asked %v", rows.asked)
+		}
+		return start.Plan
+	}
+	for _, c := range []struct {
+		name       string
+		then, now  bool
+		old, edits bool
+	}{
+		{"allowed then, refused now", true, false, false, true},
+		{"refused then, allowed now", false, true, false, false},
+		{"allowed then and now", true, true, false, true},
+		{"of an earlier build, refused now", true, false, true, false},
+		{"of an earlier build, allowed now", false, true, true, true},
+	} {
+		allow(c.then)
+		plan := began()
+		if c.old {
+			plan.Edits = ""
+		}
+		state, err := json.Marshal(map[string]any{"v": 1, "stand": skill.State{Plan: plan}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows.row = &store.SkillRun{Skill: book, State: state}
+		allow(c.now)
+		reason, err := w.box.CheckSkillEdit(t.Context(), w.caller.Tenant, id.SkillRunID{UUID: id.NewAnywhere()}, json.RawMessage(`{"n":8}`))
+		if err != nil || (reason == "") != c.edits || reason != "" && !strings.Contains(reason, "does not allow edits") {
+			t.Errorf("%s: %q, %v", c.name, reason, err)
+		}
+	}
+}
