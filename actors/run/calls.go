@@ -141,7 +141,7 @@ func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 	case gated:
 		k.Status, k.Reasoning = lifecycle.StepWaiting, reasoning(r)
 		if s := p.Skill; s != nil && s.Reason != "" {
-			k.Reasoning = cut(s.Reason, maxReasoning)
+			k.Reasoning = s.Reason
 		}
 	case k.Kind == lifecycle.StepHandoff:
 	case p.Refused == nil && (c.leaving || k.joins()):

@@ -2,6 +2,7 @@ package run
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,11 @@ func TestPreviewsComeBeforeApprovals(t *testing.T) {
 	}
 	if got := facts[Asked](first)[0].Call; got.Reasoning != "the customer asked" || got.decidesOn() == nil || facts[Asked](first)[1].Call.decidesOn() != nil {
 		t.Errorf("%+v", got)
+	}
+	long := skillTurn(asks(0, gatedCall), 0, 0)
+	long.Plan[0].Skill.Reason = strings.Repeat("日", 1000) // the longest that a skill takes
+	if got := facts[Asked](decide(t, decide(t, runningRun(t, handsOff), long, t0).Next, landed(1), t0))[0].Call.Reasoning; got != long.Plan[0].Skill.Reason {
+		t.Errorf("of a reason of 1000 characters the approval has %d bytes", len(got))
 	}
 	resumed := decide(t, read(first.Next, approved, rejectedBy), told, t0)
 	if got := owedKeys(resumed.Next); !slices.Equal(got, []string{"tool/2"}) {
