@@ -38,3 +38,30 @@ func TestTheSumsIncludeEveryChildThatIsHeard(t *testing.T) {
 		}
 	}
 }
+
+// A run that has ended gets the sums of all its children, whichever answer comes first, and none of
+// them twice.
+func TestTheSumsOfARunThatHasEnded(t *testing.T) {
+	s := State{ID: id.RunID{UUID: id.NewAnywhere()}, Status: lifecycle.RunFailed, TokensIn: 10, TokensOut: 5, CostUSD: 1, Steps: 2, Seq: 9}
+	s.Children = []id.RunID{child(s.ID, 0), child(s.ID, 1)}
+	if owed := (Machine{}).Owed(s); len(owed) != 2 || owed[0] != (CancelChild{Run: s.Children[0], Steps: 2}) {
+		t.Errorf("owed %v", owed)
+	}
+	early, late := Used{TokensIn: 30, TokensOut: 6, CostUSD: 2}, Used{TokensIn: 40, TokensOut: 6, CostUSD: 3}
+	for name, used := range map[string][]Used{"in order": {early, late}, "the last read comes first": {late, early}, "nothing was added": {{TokensIn: 10}, late}} {
+		next := s
+		for i, u := range used {
+			d, err := Machine{}.Decide(next, ChildGone{Run: s.Children[i], Used: u}, time.Time{})
+			if err != nil || !d.Changed {
+				t.Fatal(name, err)
+			}
+			next = d.Next
+		}
+		if next.TokensIn != 40 || next.TokensOut != 6 || next.CostUSD != 3 || len(next.Children) > 0 || next.Owes {
+			t.Errorf("%s: %d, %d and %v, %d children", name, next.TokensIn, next.TokensOut, next.CostUSD, len(next.Children))
+		}
+		if d, err := (Machine{}).Decide(next, ChildGone{Run: s.Children[0], Used: Used{TokensIn: 99}}, time.Time{}); err != nil || d.Changed {
+			t.Errorf("%s: it is counted again", name)
+		}
+	}
+}

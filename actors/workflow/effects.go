@@ -35,6 +35,8 @@ type Store interface {
 	NodeApprovals(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.NodeApproval, error)
 	// Children returns those of the runs that exist.
 	Children(ctx context.Context, tenant id.TenantID, runs []id.RunID) ([]engine.Child, error)
+	// Used returns what those of the runs that exist have used together.
+	Used(ctx context.Context, tenant id.TenantID, runs []id.RunID) (engine.Used, error)
 }
 
 // Live publishes to the readers of a run's events (stream.Hubs).
@@ -108,8 +110,12 @@ type (
 		Step *Step
 		Of   *State
 	}
-	// CancelChild cancels a child of a run that has ended.
-	CancelChild struct{ Run id.RunID }
+	// CancelChild cancels a child of a run that has ended with so many steps, and reads what all
+	// its children used.
+	CancelChild struct {
+		Run   id.RunID
+		Steps int
+	}
 )
 
 // Key is stable over re-performance.
@@ -432,7 +438,19 @@ func (k *kind) cancelChild(ctx context.Context, a cluster.Address, e CancelChild
 	}) {
 		return nil
 	}
-	return ChildGone(e)
+	out := ChildGone{Run: e.Run}
+	children := make([]id.RunID, 0, e.Steps+1)
+	for idx := range e.Steps + 1 {
+		children = append(children, child(id.RunID{UUID: a.ID}, idx))
+	}
+	if !k.retry(ctx, a.Tenant, a.ID, func() error {
+		used, err := k.cfg.Store.Used(ctx, a.Tenant, children)
+		out.Used = Used(used)
+		return err
+	}) {
+		return nil
+	}
+	return out
 }
 
 // bySystem is the actor of what a run does by itself.

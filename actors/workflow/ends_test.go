@@ -316,3 +316,47 @@ func TestDecisionsThatAreReadTogether(t *testing.T) {
 		}
 	}
 }
+
+// The sums of a run that fails, or that a person cancels, include what the children used that it
+// cancels (open-parts.md, Changes, Workflows), also over a restart.
+func TestTheSumsIncludeTheChildrenThatAreCancelled(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		ends func(r id.RunID) error
+		want string
+	}{
+		"a gate is rejected": {func(r id.RunID) error { return w.decide(w.approval(r, "g"), lifecycle.ActionReject, "no", "") }, "failed GATE_REJECTED"},
+		"a cancel":           {func(r id.RunID) error { _, err := w.try(r, msg.CancelRun{By: msg.By{Actor: "user:x"}}); return err }, "cancelled CANCELLED"},
+		"a cancel after a restart": {func(r id.RunID) error {
+			w.restart(0, false)
+			_, err := w.try(r, msg.CancelRun{By: msg.By{Actor: "user:x"}})
+			return err
+		}, "cancelled CANCELLED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			w.mu.Lock()
+			w.turns = 2 // of the child that ends, and the first of the other one
+			w.mu.Unlock()
+			r := w.begin(`{"nodes": [{"id": "done", "type": "agent", "agent_id": "AGENT", "input": "/say done"},
+				{"id": "a", "type": "agent", "agent_id": "AGENT", "input": "/call none.such\n/say more"}, {"id": "g", "type": "gate", "title": "x"}],
+				"edges": [{"from": "done", "to": "a"}, {"from": "done", "to": "g"}]}`, `null`, ``)
+			w.eventually("the second child has used tokens", func() bool {
+				return w.text(`SELECT count(*) FROM runs WHERE parent_run_id = $1 AND tokens_in > 0`, r) == "2" && w.text(`SELECT count(*) FROM approvals WHERE run_id = $1`, r) == "1"
+			})
+			if err := c.ends(r); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.ended(r); got != c.want {
+				t.Errorf("it is %s", got)
+			}
+			w.eventually("nothing is owed", func() bool { return w.text(`SELECT owes FROM workflow_runs WHERE id = $1`, r) == "false" })
+			sums := w.text(`SELECT sum(tokens_in) || ' ' || sum(tokens_out) || ' ' || sum(cost_usd) FROM runs WHERE parent_run_id = $1`, r)
+			if got := w.text(`SELECT tokens_in || ' ' || tokens_out || ' ' || cost_usd FROM runs WHERE id = $1`, r); got != sums {
+				t.Errorf("the run has the sums %s, its children %s", got, sums)
+			}
+			w.exact(r)
+		})
+	}
+	w.t = t
+}

@@ -74,7 +74,7 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	case msg.CancelRun:
 		changed = c.cancel()
 	case ChildGone:
-		changed = c.childGone(m.Run)
+		changed = c.childGone(m)
 	case durable.EffectFailed:
 		changed = c.fault()
 	case durable.Refused:
@@ -110,7 +110,7 @@ func (mc Machine) Owed(s State) []durable.Effect {
 	switch {
 	case s.Status.Terminal():
 		for _, run := range s.Children {
-			owed = append(owed, CancelChild{Run: run})
+			owed = append(owed, CancelChild{Run: run, Steps: s.Steps})
 		}
 	case s.Plan == nil:
 	case s.Status == lifecycle.RunQueued && mc.Slots && !s.Granted:
@@ -653,12 +653,15 @@ func (c *change) endOf(o *Step) (End, bool) {
 	return End{}, false
 }
 
-// childGone removes a child that has ended.
-func (c *change) childGone(run id.RunID) bool {
-	if !slices.Contains(c.s.Children, run) {
+// childGone removes a child that has ended. The sums become what all children used: they only
+// grow, so of several answers the one that was read last has all of it, in whatever order they
+// come.
+func (c *change) childGone(m ChildGone) bool {
+	if !slices.Contains(c.s.Children, m.Run) {
 		return false
 	}
-	c.s.Children = slices.DeleteFunc(slices.Clone(c.s.Children), func(r id.RunID) bool { return r == run })
-	c.fact(ChildEnded{Run: run})
+	c.s.Children = slices.DeleteFunc(slices.Clone(c.s.Children), func(r id.RunID) bool { return r == m.Run })
+	c.s.TokensIn, c.s.TokensOut, c.s.CostUSD = max(c.s.TokensIn, m.Used.TokensIn), max(c.s.TokensOut, m.Used.TokensOut), max(c.s.CostUSD, m.Used.CostUSD)
+	c.fact(ChildEnded{Run: m.Run})
 	return true
 }

@@ -28,8 +28,12 @@ type (
 		Idx     int
 		Version int
 	}
-	// ChildGone says that a child of a run that has ended has ended too.
-	ChildGone struct{ Run id.RunID }
+	// ChildGone says that a child of a run that has ended has ended too. Used is what all children
+	// of the run have used, as read after that.
+	ChildGone struct {
+		Run  id.RunID
+		Used Used
+	}
 )
 
 // Part is what followed from one end.
@@ -54,6 +58,12 @@ type Child struct {
 	Status              lifecycle.RunStatus
 	Output              json.RawMessage
 	Code, Message       string
+	TokensIn, TokensOut int64
+	CostUSD             float64
+}
+
+// Used is what child runs have used together.
+type Used struct {
 	TokensIn, TokensOut int64
 	CostUSD             float64
 }

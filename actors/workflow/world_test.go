@@ -60,6 +60,7 @@ type world struct {
 	seen    map[id.RunID][]*event.Frame
 	asked   map[string]int // texts that models were asked, and how often
 	silent  bool           // models and tools do not answer
+	turns   int            // models answer so many turns, and then do not; 0: all
 	refuses bool           // calls are refused before they are sent
 	called  map[string]int // calls that were sent, by tool, run and step
 	held    chan struct{}  // until it is closed no call is answered; nil: it is
@@ -213,7 +214,12 @@ func (w *world) Stream(ctx context.Context, _ id.TenantID, _ agent.Model, req *m
 	last := req.Messages[len(req.Messages)-1].Text
 	w.mu.Lock()
 	w.asked[last]++
-	silent := w.silent
+	silent := w.silent || w.turns < 0
+	if w.turns > 0 {
+		if w.turns--; w.turns == 0 {
+			w.turns = -1
+		}
+	}
 	w.mu.Unlock()
 	if silent {
 		<-ctx.Done()

@@ -21,6 +21,7 @@ var (
 	workflowStepsSQL  = queries.Get("workflow_steps")
 	workflowEventsSQL = queries.Get("workflow_events")
 	childrenSQL       = queries.Get("children")
+	usedSQL           = queries.Get("used")
 
 	workflowApprovalsSQL = queries.Get("workflow_approvals")
 )
@@ -253,6 +254,21 @@ type Child struct {
 	TokensIn  int64
 	TokensOut int64
 	CostUSD   float64
+}
+
+// Used is what runs have used.
+type Used struct {
+	TokensIn  int64
+	TokensOut int64
+	CostUSD   float64
+}
+
+// Used returns what those of the runs that exist have used together.
+func (s *Store) Used(ctx context.Context, tenant id.TenantID, runs []id.RunID) (u Used, err error) {
+	if err := s.pool.QueryRow(ctx, usedSQL, tenant, runs).Scan(&u.TokensIn, &u.TokensOut, &u.CostUSD); err != nil {
+		return Used{}, fmt.Errorf("read what child runs used: %w", err)
+	}
+	return u, nil
 }
 
 // Children returns those of the runs that exist.

@@ -33,3 +33,7 @@ ORDER BY a.step_idx
 -- name: children
 SELECT id, status, output, coalesce(error_code, ''), coalesce(error_message, ''), tokens_in, tokens_out, cost_usd
 FROM runs WHERE tenant_id = $1 AND id = ANY ($2::uuid[])
+
+-- name: used
+SELECT coalesce(sum(tokens_in), 0)::bigint, coalesce(sum(tokens_out), 0)::bigint, coalesce(sum(cost_usd), 0)::float8
+FROM runs WHERE tenant_id = $1 AND id = ANY ($2::uuid[])
