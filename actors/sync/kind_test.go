@@ -748,7 +748,7 @@ func TestAnotherConfiguration(t *testing.T) {
 	w.must(w.queue(src))
 	w.wake(n, src)
 	<-held
-	w.patch(src, api.SourcePatch{Config: api.Some(config(map[string]any{"endpoint": f.URL, "region": "r", "bucket": "docs", "prefix": "b/"}))})
+	w.patch(src, api.SourcePatch{Config: config(map[string]any{"endpoint": f.URL, "region": "r", "bucket": "docs", "prefix": "b/"})})
 	w.wake(n, src)
 	free()
 	if row := w.ends(n, src); row.Status != lifecycle.SourceOK {
@@ -959,7 +959,7 @@ func TestWithoutCredentials(t *testing.T) {
 	if w.count(`SELECT count(*) FROM knowledge_sources WHERE position($1::bytea IN credentials) > 0`, []byte(connectortest.Secret)) != 0 {
 		t.Error("the credentials are not sealed")
 	}
-	w.patch(src, api.SourcePatch{Config: api.Some(config(map[string]any{"endpoint": other.URL, "region": "r", "bucket": "docs"}))})
+	w.patch(src, api.SourcePatch{Config: config(map[string]any{"endpoint": other.URL, "region": "r", "bucket": "docs"})})
 	row := w.sync(n, src)
 	if row.Status != lifecycle.SourceFailed || said(row) != "the source has no credentials" || len(other.Calls()) != 0 || len(row.CredentialMeta.Keys) != 0 {
 		t.Fatalf("%s %q", row.Status, said(row))

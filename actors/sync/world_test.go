@@ -191,7 +191,7 @@ func (w *world) bucket(f *connectortest.S3) id.SourceID {
 		Credentials: map[string]string{"access_key_id": connectortest.KeyID, "secret_access_key": connectortest.Secret}})
 }
 
-func config(v map[string]any) api.Value {
+func config(v map[string]any) api.Object {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)

@@ -276,7 +276,7 @@ func TestUpsertEndUser(t *testing.T) {
 	}
 	// The tenant's data stays; a deleted person starts as a new end user.
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
-		if err := second(tx.UpdateEndUser(ctx, first, &api.EndUserPatch{Attributes: api.Value(`{"own": 1, "meta": {}}`), Tags: &[]string{"vip"}})); err != nil {
+		if err := second(tx.UpdateEndUser(ctx, first, &api.EndUserPatch{Attributes: api.Object(`{"own": 1, "meta": {}}`), Tags: &[]string{"vip"}})); err != nil {
 			return err
 		}
 		return second(tx.UpsertEndUser(ctx, "customer-1", nil, nil, json.RawMessage(`{"y":2}`)))

@@ -297,7 +297,7 @@ func TestDeletingABase(t *testing.T) {
 	cron := "0 4 * * *"
 	var src *api.Source
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
-		src, err = tx.CreateSource(ctx, w.base, &api.SourceCreate{Kind: lifecycle.SourceWeb, Name: "S", Config: api.Value(`{"url":"https://x.example/"}`), Schedule: &cron})
+		src, err = tx.CreateSource(ctx, w.base, &api.SourceCreate{Kind: lifecycle.SourceWeb, Name: "S", Config: api.Object(`{"url":"https://x.example/"}`), Schedule: &cron})
 		return err
 	})
 	if n := w.count(t, "SELECT count(*)::int FROM timers WHERE kind = 'sync' AND entity_id = $1", src.ID); n != 1 {

@@ -456,7 +456,7 @@ func mergedPolicy(old, patch json.RawMessage) json.RawMessage {
 	if len(patch) == 0 {
 		return old
 	}
-	if string(patch) == "null" || json.Unmarshal(patch, &over) != nil || json.Unmarshal(old, &to) != nil {
+	if json.Unmarshal(patch, &over) != nil || json.Unmarshal(old, &to) != nil {
 		return patch
 	}
 	maps.Copy(to, over)

@@ -74,8 +74,8 @@ type URLs func(ctx context.Context, url string, plain bool) error
 
 // CheckSource validates what the schema of a body cannot express: the configuration with its
 // addresses, and the credentials. It needs no transaction, because it may resolve names.
-func CheckSource(ctx context.Context, check URLs, kind lifecycle.SourceKind, config api.Value, credentials map[string]string) error {
-	c, bad := source.ParseConfig(kind, json.RawMessage(config))
+func CheckSource(ctx context.Context, check URLs, kind lifecycle.SourceKind, config []byte, credentials map[string]string) error {
+	c, bad := source.ParseConfig(kind, config)
 	if credentials != nil {
 		bad = append(bad, source.CheckCredentials(kind, credentials)...)
 	}
@@ -112,14 +112,6 @@ func (t *Tx) sealSource(s id.SourceID, credentials map[string]string) ([]byte, [
 	return sealed, slices.Sorted(maps.Keys(credentials)), nil
 }
 
-// configured returns a configuration as rows hold it.
-func configured(config api.Value) api.Value {
-	if len(config) == 0 || string(config) == "null" {
-		return api.Value("{}")
-	}
-	return config
-}
-
 // CreateSource creates a source of a knowledge base; it does not sync. The body has passed
 // CheckSource.
 func (t *Tx) CreateSource(ctx context.Context, base id.KnowledgeBaseID, in *api.SourceCreate) (*api.Source, error) {
@@ -138,7 +130,7 @@ func (t *Tx) CreateSource(ctx context.Context, base id.KnowledgeBaseID, in *api.
 	if err != nil {
 		return nil, err
 	}
-	made, err := one[sourceRow](ctx, t.View, "source_insert", t.tenant, row.ID, base, string(in.Kind), in.Name, jsonArg(configured(in.Config)), sealed, keys,
+	made, err := one[sourceRow](ctx, t.View, "source_insert", t.tenant, row.ID, base, string(in.Kind), in.Name, jsonArg([]byte(in.Config.Text())), sealed, keys,
 		row.Schedule, row.Timezone, row.Enabled, next)
 	if err != nil {
 		return nil, fmt.Errorf("insert source: %w", err)
@@ -211,8 +203,8 @@ func (t *Tx) UpdateSource(ctx context.Context, base id.KnowledgeBaseID, s id.Sou
 		return nil, problem.Invalid("kind", "cannot be changed")
 	}
 	config := row.Config
-	if in.Config.Set {
-		config = configured(in.Config.Value)
+	if in.Config != nil {
+		config = api.Value(in.Config)
 	}
 	from, _ := source.ParseConfig(row.Kind, json.RawMessage(row.Config)) // what was stored was valid
 	to, bad := source.ParseConfig(row.Kind, json.RawMessage(config))

@@ -75,7 +75,7 @@ func (w *sourceWorld) timer(s id.SourceID) (due time.Time) {
 	return due
 }
 
-func wikiAt(host string) api.Value {
+func wikiAt(host string) api.Object {
 	b, _ := json.Marshal(map[string]string{"base_url": host})
 	return b
 }
@@ -168,8 +168,8 @@ func TestSourceRefusals(t *testing.T) {
 		in   api.SourceCreate
 		want string
 	}{
-		"an expression":          {api.SourceCreate{Kind: lifecycle.SourceWeb, Config: api.Value(`{"url":"https://x.example"}`), Schedule: &bad}, "schedule"},
-		"a time zone":            {api.SourceCreate{Kind: lifecycle.SourceWeb, Config: api.Value(`{"url":"https://x.example"}`), Timezone: "Mars/Base"}, "timezone"},
+		"an expression":          {api.SourceCreate{Kind: lifecycle.SourceWeb, Config: api.Object(`{"url":"https://x.example"}`), Schedule: &bad}, "schedule"},
+		"a time zone":            {api.SourceCreate{Kind: lifecycle.SourceWeb, Config: api.Object(`{"url":"https://x.example"}`), Timezone: "Mars/Base"}, "timezone"},
 		"a schedule for uploads": {api.SourceCreate{Kind: lifecycle.SourceUpload, Schedule: &good}, "schedule"},
 	} {
 		if _, err := w.create(c.in); !errors.Is(err, problem.New(problem.CodeValidation, "")) || !strings.Contains(err.Error(), c.want) {
@@ -184,7 +184,7 @@ func TestSourceRefusals(t *testing.T) {
 	if _, err := w.update(made.ID, api.SourcePatch{Kind: &web}); !errors.Is(err, problem.New(problem.CodeValidation, "")) {
 		t.Error(err)
 	}
-	if _, err := w.update(made.ID, api.SourcePatch{Config: api.Some(api.Value(`{"x":1}`))}); !errors.Is(err, problem.New(problem.CodeValidation, "")) {
+	if _, err := w.update(made.ID, api.SourcePatch{Config: api.Object(`{"x":1}`)}); !errors.Is(err, problem.New(problem.CodeValidation, "")) {
 		t.Error(err)
 	}
 	if _, err := w.update(made.ID, api.SourcePatch{Credentials: map[string]string{"x": "y"}}); !errors.Is(err, problem.New(problem.CodeValidation, "")) {
@@ -216,7 +216,7 @@ func TestSourceRefusals(t *testing.T) {
 func TestSourceCredentialsFollowNoChangedAddress(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		config      api.Value
+		config      api.Object
 		credentials map[string]string
 		dropped     bool
 		keys        string
@@ -235,7 +235,7 @@ func TestSourceCredentialsFollowNoChangedAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.exec(`UPDATE knowledge_sources SET delta = 'd', status = 'ok' WHERE id = $1`, made.ID)
-			out, err := w.update(made.ID, api.SourcePatch{Config: api.Some(c.config), Credentials: c.credentials})
+			out, err := w.update(made.ID, api.SourcePatch{Config: c.config, Credentials: c.credentials})
 			if err != nil || out.CredentialsDropped != c.dropped || strings.Join(out.CredentialMeta.Keys, " ") != c.keys {
 				t.Fatalf("%+v %v", out, err)
 			}
@@ -406,7 +406,7 @@ func TestCheckSource(t *testing.T) {
 		{lifecycle.SourceWiki, `{"base_url":"https://x.example"}`, map[string]string{"email": "a"}, "credentials.api_token: is required"},
 		{lifecycle.SourceObjectStore, `{"endpoint":"private.example","region":"a","bucket":"abc"}`, nil, "config.endpoint: refused"},
 	} {
-		err := CheckSource(t.Context(), check, c.kind, api.Value(c.config), c.credentials)
+		err := CheckSource(t.Context(), check, c.kind, []byte(c.config), c.credentials)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v", c.config, err)
 		}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -93,20 +92,12 @@ type Decision struct {
 	Feedback   string           `json:"feedback,omitempty" maxLength:"4000" doc:"The model hears that of reject; that of respond becomes a message of the user."`
 }
 
-// Args returns the edited arguments, nil if there are none.
-func (d *Decision) Args() json.RawMessage {
-	if d.EditedArgs.empty() {
-		return nil
-	}
-	return json.RawMessage(d.EditedArgs)
-}
-
 // Check validates what the schema of the body cannot express.
 func (d *Decision) Check() error {
 	switch edits := d.Action == lifecycle.ActionEdit; {
-	case edits && d.Args() == nil:
+	case edits && d.EditedArgs == nil:
 		return problem.Invalid("edited_args", "is required for action edit")
-	case !edits && d.Args() != nil:
+	case !edits && d.EditedArgs != nil:
 		return problem.Invalid("edited_args", "is for action edit only")
 	}
 	return nil

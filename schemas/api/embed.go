@@ -207,7 +207,7 @@ type EndUser struct {
 type EndUserPatch struct {
 	Name       Opt[string] `json:"name,omitzero" doc:"1 to 120 characters; null: unknown."`
 	Email      Opt[string] `json:"email,omitzero" doc:"Up to 320 characters; null: unknown."`
-	Attributes Value       `json:"attributes,omitempty" doc:"An object, in place of the former one, up to 16 KiB."`
+	Attributes Object      `json:"attributes,omitempty" doc:"In place of the former ones, up to 16 KiB."`
 	Tags       *[]string   `json:"tags,omitempty" maxItems:"50" doc:"In place of the former ones; each 1 to 60 characters."`
 	Residency  Opt[string] `json:"residency,omitzero" doc:"A label of up to 60 characters; null: none."`
 }

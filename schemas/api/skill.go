@@ -53,7 +53,7 @@ type SkillCreate struct {
 type SkillPatch struct {
 	Name          *string               `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
 	Description   *string               `json:"description,omitempty" maxLength:"2000" doc:"What the model reads about its tools."`
-	Policy        SkillPolicy           `json:"policy,omitempty" doc:"Its omitted members stay. null: the defaults."`
+	Policy        SkillPolicy           `json:"policy,omitempty" doc:"Its omitted members stay."`
 	Enabled       *bool                 `json:"enabled,omitempty" doc:"false: no agent gets its tools."`
 	NodeID        Opt[id.NodeID]        `json:"node_id,omitzero" doc:"null: agents of every org node may get the tools."`
 	Auth          SkillAuth             `json:"auth,omitempty" doc:"Replaces all secrets."`

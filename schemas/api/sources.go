@@ -34,7 +34,7 @@ type CredentialKeys struct {
 type SourceCreate struct {
 	Kind        lifecycle.SourceKind `json:"kind" doc:"What it reads. It stays."`
 	Name        string               `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
-	Config      Value                `json:"config,omitempty" doc:"Where it reads: office_drive {drive_id}, wiki {base_url, space_key?}, cloud_drive {folder_id?}, object_store {endpoint, region, bucket, prefix?}, web {url or urls, depth?, max_pages?}, upload nothing."`
+	Config      Object               `json:"config,omitempty" doc:"Where it reads: office_drive {drive_id}, wiki {base_url, space_key?}, cloud_drive {folder_id?}, object_store {endpoint, region, bucket, prefix?}, web {url or urls, depth?, max_pages?}, upload nothing."`
 	Credentials map[string]string    `json:"credentials,omitempty" doc:"Stored encrypted, never returned: office_drive and cloud_drive {access_token}, wiki {email, api_token}, object_store {access_key_id, secret_access_key, session_token?}, others none."`
 	Schedule    *string              `json:"schedule,omitempty" nullable:"true" maxLength:"200" doc:"When it syncs, as a cron expression: minute, hour, day of month, month, day of week. null or omitted: by hand only."`
 	Timezone    string               `json:"timezone,omitempty" maxLength:"100" default:"UTC" doc:"Of the schedule. Omitted: UTC."`
@@ -45,7 +45,7 @@ type SourceCreate struct {
 type SourcePatch struct {
 	Kind        *lifecycle.SourceKind `json:"kind,omitempty" doc:"It stays: another one is refused."`
 	Name        *string               `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
-	Config      Opt[Value]            `json:"config,omitzero" doc:"Replaces the old one. At another origin (scheme, host, port) the stored credentials are dropped unless the same body has credentials."`
+	Config      Object                `json:"config,omitempty" doc:"Replaces the old one. At another origin (scheme, host, port) the stored credentials are dropped unless the same body has credentials."`
 	Credentials map[string]string     `json:"credentials,omitempty" doc:"Replace the old ones."`
 	Schedule    Opt[string]           `json:"schedule,omitzero" maxLength:"200" doc:"When it syncs; null: by hand only."`
 	Timezone    *string               `json:"timezone,omitempty" maxLength:"100" doc:"Of the schedule."`

@@ -14,8 +14,8 @@ import (
 // MaxObject is the maximum size of a free-form object in bytes.
 const MaxObject = 16 << 10
 
-// Object is a free-form JSON object, kept as it was sent. Absent and null count as the empty
-// object.
+// Object is a free-form JSON object, kept as it was sent. An absent one counts as the empty
+// object, and so does null where a PATCH accepts it.
 type Object json.RawMessage
 
 // MarshalJSON returns the object.

@@ -98,8 +98,8 @@ func (w WorkflowAndVersions) MarshalJSON() ([]byte, error) {
 
 // WorkflowStart is the body of POST /v1/workflows/{id}/runs and of test-run.
 type WorkflowStart struct {
-	Input     Value `json:"input,omitempty" doc:"What templates and expressions read as input."`
-	Variables Value `json:"variables,omitempty" doc:"An object: values of variables, over those of the definition."`
+	Input     Value  `json:"input,omitempty" doc:"What templates and expressions read as input."`
+	Variables Object `json:"variables,omitempty" doc:"Values of variables, over those of the definition."`
 }
 
 // WorkflowEvent is the body of POST /v1/workflows/runs/{runId}/events.

@@ -109,7 +109,7 @@ func (p *plan) body(f reflect.StructField, off uintptr, route string) {
 	p.hasBody, p.bodyOff, p.bodyType = true, off, f.Type
 	p.optional = f.Tag.Get("required") == "false"
 	p.schema = p.reg.Schema(f.Type, true, upper(route)+"Request")
-	root := *p.reg.shape(p.schema, f.Type, false, route, map[shapeKey]*shape{})
+	root := *p.reg.shape(p.schema, false, route, map[shapeKey]*shape{})
 	root.null = p.reg.complaint(root.schema, nil) // a body that is null is no object
 	p.shape = &root
 }

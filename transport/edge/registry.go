@@ -2,7 +2,6 @@ package edge
 
 import (
 	"encoding"
-	"encoding/json"
 	"fmt"
 	"path"
 	"reflect"
@@ -14,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
 
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 )
 
@@ -28,7 +28,6 @@ var (
 	timeType     = reflect.TypeFor[time.Time]()
 	providerType = reflect.TypeFor[huma.SchemaProvider]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
-	unmarshaler  = reflect.TypeFor[json.Unmarshaler]()
 )
 
 const schemaPrefix = "#/components/schemas/"
@@ -184,34 +183,26 @@ type shape struct {
 	other    *shape // of other members, or of items; nil: any value
 }
 
-// shapeKey identifies a shape: one schema has several where its Go types differ in null.
+// shapeKey identifies a shape: one schema has two where a reference to it may be null.
 type shapeKey struct {
 	schema *huma.Schema
-	t      reflect.Type
 	null   string
 }
 
-// shape makes the shape of a schema. Null is accepted where the schema or raw JSON of type t
-// says so; huma accepts it for every optional member. t is nil where the Go type is unknown.
-// It panics on rules that it could not check.
-func (r *registry) shape(s *huma.Schema, t reflect.Type, optional bool, where string, made map[shapeKey]*shape) *shape {
+// shape makes the shape of a schema. Null is accepted where the schema says so; huma accepts it
+// for every optional member. It panics on rules that it could not check.
+func (r *registry) shape(s *huma.Schema, optional bool, where string, made map[shapeKey]*shape) *shape {
 	of := s
 	for of.Ref != "" {
 		of = r.SchemaFromRef(of.Ref)
 	}
 	null := ""
-	if free := s.Ref == "" && s.Type == "" || isRaw(t); !free && !s.Nullable && s.Extensions[nullableRef] != true {
+	if !free(s) && !s.Nullable && s.Extensions[nullableRef] != true {
 		null = "must not be null"
 	} else if !optional {
 		null = r.complaint(of, nil)
 	}
-	if t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t != nil && reflect.PointerTo(t).Implements(unmarshaler) {
-		t = nil
-	}
-	key := shapeKey{of, t, null}
+	key := shapeKey{of, null}
 	if made[key] != nil {
 		return made[key]
 	}
@@ -225,43 +216,24 @@ func (r *registry) shape(s *huma.Schema, t reflect.Type, optional bool, where st
 		required[name] = true
 	}
 	for name, member := range of.Properties {
-		sh.members[name] = r.shape(member, memberType(t, name), !required[name], where+"."+name, made)
+		sh.members[name] = r.shape(member, !required[name], where+"."+name, made)
 	}
 	switch more := of.AdditionalProperties.(type) {
 	case bool:
 		sh.closed = !more
 	case *huma.Schema:
-		sh.other = r.shape(more, memberType(t, ""), false, where, made)
+		sh.other = r.shape(more, false, where, made)
 	}
 	if of.Items != nil {
-		var items reflect.Type
-		if t != nil && t.Kind() == reflect.Slice {
-			items = t.Elem()
-		}
-		sh.other = r.shape(of.Items, items, false, where, made)
+		sh.other = r.shape(of.Items, false, where, made)
 	}
 	return sh
 }
 
-// isRaw reports whether t holds JSON as it arrived.
-func isRaw(t reflect.Type) bool {
-	return t != nil && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
-}
-
-// memberType returns the type of the member of t with that name, nil if there is none.
-func memberType(t reflect.Type, name string) reflect.Type {
-	switch {
-	case t == nil:
-	case t.Kind() == reflect.Map:
-		return t.Elem()
-	case t.Kind() == reflect.Struct:
-		for _, f := range reflect.VisibleFields(t) {
-			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name || tag == "" && f.Name == name {
-				return f.Type
-			}
-		}
-	}
-	return nil
+// free reports whether s accepts every value. A schema whose rules are the handler's shows a
+// component in its place, which is an object.
+func free(s *huma.Schema) bool {
+	return s.Ref == "" && s.Type == "" && s.Extensions[api.ShownAs] == nil
 }
 
 // checks are what huma needs to check a value.

@@ -173,7 +173,7 @@ func TestTheShapeSaysWhatTheSchemaSays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := whole(p.reg, schema, p.bodyType, body)
+				want := whole(p.reg, schema, body)
 				got := ""
 				if bad := p.reg.check(p.shape, body); bad != nil {
 					got = bad.Detail
@@ -266,7 +266,7 @@ func (g *bodies) value(s *huma.Schema, depth int) any {
 }
 
 // whole checks a body as a value: huma's complaints, and those about null.
-func whole(reg *registry, s *huma.Schema, t reflect.Type, b []byte) string {
+func whole(reg *registry, s *huma.Schema, b []byte) string {
 	var v any
 	if err := json.Unmarshal(b, &v); err != nil {
 		return err.Error()
@@ -287,7 +287,7 @@ func whole(reg *registry, s *huma.Schema, t reflect.Type, b []byte) string {
 		said[at] = message
 	}
 	if v != nil {
-		nulls(reg, s, t, v, "", said)
+		nulls(reg, s, v, "", said)
 	}
 	var all []problem.Field
 	for _, at := range slices.Sorted(maps.Keys(said)) {
@@ -300,21 +300,15 @@ func whole(reg *registry, s *huma.Schema, t reflect.Type, b []byte) string {
 }
 
 // nulls adds a complaint for each null in v that the schema does not allow.
-func nulls(r *registry, s *huma.Schema, t reflect.Type, v any, path string, said map[string]string) {
+func nulls(r *registry, s *huma.Schema, v any, path string, said map[string]string) {
 	if v == nil {
-		if free := s.Ref == "" && s.Type == "" || isRaw(t); !free && !s.Nullable && s.Extensions[nullableRef] != true {
+		if !free(s) && !s.Nullable && s.Extensions[nullableRef] != true {
 			said[path] = "must not be null"
 		}
 		return
 	}
 	if s.Ref != "" {
 		s = r.SchemaFromRef(s.Ref)
-	}
-	if t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t != nil && reflect.PointerTo(t).Implements(unmarshaler) {
-		t = nil
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -324,20 +318,15 @@ func nulls(r *registry, s *huma.Schema, t reflect.Type, v any, path string, said
 				of, _ = s.AdditionalProperties.(*huma.Schema)
 			}
 			if of != nil {
-				nulls(r, of, memberType(t, name), member, strings.TrimPrefix(path+"."+name, "."), said)
+				nulls(r, of, member, strings.TrimPrefix(path+"."+name, "."), said)
 			}
 		}
 	case []any:
 		if s.Items == nil {
 			return
 		}
-		if t != nil && t.Kind() == reflect.Slice {
-			t = t.Elem()
-		} else {
-			t = nil
-		}
 		for i, item := range v {
-			nulls(r, s.Items, t, item, path+"["+strconv.Itoa(i)+"]", said)
+			nulls(r, s.Items, item, path+"["+strconv.Itoa(i)+"]", said)
 		}
 	}
 }

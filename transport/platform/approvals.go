@@ -126,7 +126,7 @@ func (p *Platform) decideApproval(ctx context.Context, c *edge.Caller, in *decid
 
 func (p *Platform) order(c *edge.Caller, d *api.Decision) msg.Decide {
 	op := id.OpID{UUID: id.NewAnywhere()}
-	return msg.Decide{Op: op, Principal: c.Principal, Role: c.Role, Action: d.Action, EditedArgs: d.Args(), Feedback: d.Feedback, By: sender(c)}
+	return msg.Decide{Op: op, Principal: c.Principal, Role: c.Role, Action: d.Action, EditedArgs: json.RawMessage(d.EditedArgs), Feedback: d.Feedback, By: sender(c)}
 }
 
 func (p *Platform) decide(ctx context.Context, c *edge.Caller, a id.ApprovalID, order msg.Decide) (*api.Decided, error) {

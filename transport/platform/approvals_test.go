@@ -184,7 +184,7 @@ func TestApprovalRoutes(t *testing.T) {
 		{"edit without edited_args", "POST", decision, `{"action": "edit"}`, 400, "VALIDATION", "edited_args", ""},
 		{"edit with edited_args that are no object", "POST", decision, `{"action": "edit", "edited_args": []}`, 400, "VALIDATION", "edited_args", ""},
 		{"edit with edited_args null", "POST", decision, `{"action": "edit", "edited_args": null}`, 400, "VALIDATION", "edited_args", ""},
-		{"approve with edited_args null is approve", "POST", "/v1/approvals/{owners}/decision", `{"action": "approve", "edited_args": null}`, 403, "FORBIDDEN", "", ""},
+		{"approve with edited_args null", "POST", decision, `{"action": "approve", "edited_args": null}`, 400, "VALIDATION", "edited_args: must not be null", ""},
 		{"approve with edited_args", "POST", decision, `{"action": "approve", "edited_args": {}}`, 400, "VALIDATION", "edited_args", ""},
 		{"feedback of 4,001 characters", "POST", decision, `{"action": "reject", "feedback": "` + long + `"}`, 400, "VALIDATION", "feedback", ""},
 		{"edited_args that break the schema", "POST", decision, `{"action": "edit", "edited_args": {"order": 7, "amount": 51}}`, 422, "INVALID_ARGS", "amount", ""},

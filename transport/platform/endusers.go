@@ -3,7 +3,6 @@ package platform
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"strconv"
 	"unicode/utf8"
 
@@ -103,13 +102,8 @@ func checkEndUser(in *api.EndUserPatch) (bad []problem.Field) {
 			short(f.name, s, f.most)
 		}
 	}
-	if in.Attributes != nil {
-		raw := json.RawMessage(in.Attributes)
-		if !isObject(raw) {
-			bad = append(bad, problem.Field{Path: "attributes", Message: "must be a JSON object"})
-		} else if len(bytes.TrimSpace(raw)) > maxAttributes {
-			bad = append(bad, problem.Field{Path: "attributes", Message: "must have at most " + strconv.Itoa(maxAttributes) + " bytes"})
-		}
+	if len(bytes.TrimSpace(in.Attributes)) > maxAttributes {
+		bad = append(bad, problem.Field{Path: "attributes", Message: "must have at most " + strconv.Itoa(maxAttributes) + " bytes"})
 	}
 	if in.Tags != nil {
 		seen := map[string]bool{}

@@ -95,7 +95,7 @@ func (w *world) giveKnowledge(p *party) error {
 			return nil, err
 		}
 		cron := "0 4 * * *"
-		s, err := tx.CreateSource(ctx, b.ID, &api.SourceCreate{Kind: lifecycle.SourceWeb, Name: "Help", Config: api.Value(`{"url":"https://x.example/help/"}`), Schedule: &cron, Timezone: "Europe/Berlin"})
+		s, err := tx.CreateSource(ctx, b.ID, &api.SourceCreate{Kind: lifecycle.SourceWeb, Name: "Help", Config: api.Object(`{"url":"https://x.example/help/"}`), Schedule: &cron, Timezone: "Europe/Berlin"})
 		if err != nil {
 			return nil, err
 		}

@@ -48,7 +48,7 @@ func TestRoutes(t *testing.T) {
 		{"read an agent", "GET", "/v1/agents/{agent}", "", 200, "", `{"agent":{"id":"{agent}","slug":"agent"`, ""},
 		{"make an agent", "POST", "/v1/agents", `{"name": "Second helper"}`, 201, "", `"slug":"second-helper","name":"Second helper","description":"","emoji":"","node_id":null,"published_version":null,"latest_version":0`, "agent.create"},
 		{"make an agent with a bad manifest", "POST", "/v1/agents", `{"name": "x", "manifest": {"model": {"provider": "simulated"}}}`, 400, "VALIDATION", `manifest.model.name: required`, ""},
-		{"null is no manifest", "POST", "/v1/agents", `{"name": "x", "manifest": null}`, 400, "VALIDATION", `manifest: required`, ""},
+		{"null is no manifest", "POST", "/v1/agents", `{"name": "x", "manifest": null}`, 400, "VALIDATION", `manifest: must not be null`, ""},
 		{"a taken slug", "POST", "/v1/agents", `{"name": "x", "slug": "agent"}`, 409, "SLUG_TAKEN", "", ""},
 		{"a bad slug", "POST", "/v1/agents", `{"name": "x", "slug": "-a"}`, 400, "VALIDATION", "slug", ""},
 		{"an org node that is not there", "POST", "/v1/agents", `{"name": "x", "node_id": "{unknown}"}`, 400, "VALIDATION", "node_id: there is no such org node", ""},

@@ -56,7 +56,7 @@ func (p *Platform) sourceRoutes(t *edge.Table) {
 		Codes: []problem.Code{problem.CodeSourceDisabled}}, p.syncSource)
 }
 
-func (p *Platform) checkSource(ctx context.Context, kind lifecycle.SourceKind, config api.Value, credentials map[string]string) error {
+func (p *Platform) checkSource(ctx context.Context, kind lifecycle.SourceKind, config []byte, credentials map[string]string) error {
 	return store.CheckSource(ctx, p.SourceURLs, kind, config, credentials)
 }
 
@@ -91,11 +91,11 @@ func (p *Platform) updateSource(ctx context.Context, c *edge.Caller, in *patchSo
 	if err != nil {
 		return nil, err
 	}
-	config := s.Config
-	if in.Body.Config.Set {
-		config = in.Body.Config.Value
+	config := []byte(s.Config)
+	if in.Body.Config != nil {
+		config = in.Body.Config
 	}
-	if in.Body.Config.Set || in.Body.Credentials != nil {
+	if in.Body.Config != nil || in.Body.Credentials != nil {
 		if err := p.checkSource(ctx, s.Kind, config, in.Body.Credentials); err != nil {
 			return nil, err
 		}

@@ -151,7 +151,7 @@ func TestWebhookRoutes(t *testing.T) {
 		{"* beside others", "POST", "/v1/webhooks", hook(`"events": ["run.failed", "*"]`), 400, "VALIDATION", "events: must hold nothing beside *", ""},
 		{"a type alone as a text", "POST", "/v1/webhooks", hook(`"events": "run.failed"`), 400, "VALIDATION", `events: must be a list of event types, or \"*\"`, ""},
 		{"types that are no texts", "POST", "/v1/webhooks", hook(`"events": [1]`), 400, "VALIDATION", `events: must be a list of event types, or \"*\"`, ""},
-		{"null as types", "POST", "/v1/webhooks", hook(`"events": null`), 400, "VALIDATION", `events: must be a list of event types, or \"*\"`, ""},
+		{"null as types", "POST", "/v1/webhooks", hook(`"events": null`), 400, "VALIDATION", `events: must not be null`, ""},
 		{"a list of null", "POST", "/v1/webhooks", hook(`"events": [null]`), 400, "VALIDATION", `events: `, ""},
 		{"a URL that the guard refuses", "POST", "/v1/webhooks", hook(`"url": "https://localhost/in"`), 422, "INVALID_URL", "refused by the outbound guard: not public", ""},
 		{"a URL is required", "POST", "/v1/webhooks", hook(`"url": "(none)"`), 400, "VALIDATION", "url: is required", ""},

@@ -1,7 +1,6 @@
 package platform
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 
@@ -53,17 +52,13 @@ func (p *Platform) testWorkflow(ctx context.Context, c *edge.Caller, in *startWo
 
 // startFlow begins a run of a workflow: of its published version, or as a test of its newest.
 func (p *Platform) startFlow(ctx context.Context, c *edge.Caller, w id.WorkflowID, body *api.WorkflowStart, from msg.Origin, test bool) (*api.RunStarted, error) {
-	variables := json.RawMessage(body.Variables)
-	if len(variables) > 0 && !bytes.HasPrefix(bytes.TrimSpace(variables), []byte("{")) {
-		return nil, problem.Invalid("variables", "must be an object")
-	}
 	start, err := p.Store.View(c.Tenant).StartWorkflow(ctx, w, test)
 	if err != nil {
 		return nil, err
 	}
 	run := id.RunID{UUID: id.New(p.Actors.MintShard())}
 	out := &api.RunStarted{RunID: run}
-	order := msg.StartWorkflow{Run: run, Workflow: w, Version: start.Version, Test: test, Input: json.RawMessage(body.Input), Variables: variables, Node: start.NodeID, Origin: from, By: sender(c)}
+	order := msg.StartWorkflow{Run: run, Workflow: w, Version: start.Version, Test: test, Input: json.RawMessage(body.Input), Variables: json.RawMessage(body.Variables), Node: start.NodeID, Origin: from, By: sender(c)}
 	if order.Input == nil {
 		order.Input = json.RawMessage("null")
 	}

@@ -22,7 +22,7 @@ func TestWorkflowRunRoutes(t *testing.T) {
 		{"run a workflow", "POST", "/v1/workflows/{workflow}/runs", `{"input": {"n": 1}, "variables": {"x": [1]}}`, 202, "", `{"run_id":"`, ""},
 		{"without a body", "POST", "/v1/workflows/{workflow}/runs", ``, 202, "", `{"run_id":"`, ""},
 		{"with any input", "POST", "/v1/workflows/{workflow}/runs", `{"input": "text"}`, 202, "", `{"run_id":"`, ""},
-		{"with variables that are no object", "POST", "/v1/workflows/{workflow}/runs", `{"variables": [1]}`, 400, "VALIDATION", "variables: must be an object", ""},
+		{"with variables that are no object", "POST", "/v1/workflows/{workflow}/runs", `{"variables": [1]}`, 400, "VALIDATION", "variables: expected object", ""},
 		{"with an unknown field", "POST", "/v1/workflows/{workflow}/runs", `{"vars": {}}`, 400, "VALIDATION", "vars", ""},
 		{"an unknown one", "POST", "/v1/workflows/{unknown}/runs", ``, 404, "NOT_FOUND", "workflow", ""},
 		{"test a workflow", "POST", "/v1/workflows/{workflow}/test-run", `{"input": 1}`, 202, "", `{"run_id":"`, ""},

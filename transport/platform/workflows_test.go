@@ -76,7 +76,7 @@ func TestWorkflowRoutes(t *testing.T) {
 		{"an id that is no UUID", "GET", "/v1/workflows/nonsense", "", 404, "NOT_FOUND", "", ""},
 		{"make a workflow", "POST", "/v1/workflows", `{"name": "Refund orders"}`, 201, "", `"slug":"refund-orders","name":"Refund orders","node_id":null,"published_version":null,"latest_version":0,`, "workflow.create"},
 		{"with a definition", "POST", "/v1/workflows", `{"name": "Second", "slug": "s", "definition": ` + oneDelay + `}`, 201, "", `"version":1,"status":"draft","definition":{"nodes":[`, "workflow.create workflow.version.create"},
-		{"null is no definition", "POST", "/v1/workflows", `{"name": "Third", "definition": null}`, 400, "VALIDATION", "definition: required", ""},
+		{"null is no definition", "POST", "/v1/workflows", `{"name": "Third", "definition": null}`, 400, "VALIDATION", "definition: must not be null", ""},
 		{"with a bad definition", "POST", "/v1/workflows", `{"name": "x", "definition": {"nodes": []}}`, 400, "VALIDATION", "definition.nodes: ", ""},
 		{"with an unknown agent", "POST", "/v1/workflows", `{"name": "x", "definition": {"nodes": [{"id": "a", "type": "agent", "agent_id": "{unknown}", "input": ""}]}}`, 400, "VALIDATION", "definition.nodes[0].agent_id: there is no such agent", ""},
 		{"on an org node", "POST", "/v1/workflows", `{"name": "On a node", "node_id": "{node}"}`, 201, "", `"node_id":"{node}"`, "workflow.create"},
