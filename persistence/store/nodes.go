@@ -113,8 +113,17 @@ func (t *Tx) UpdateNode(ctx context.Context, n id.NodeID, in *api.OrgNodePatch) 
 	return t.Node(ctx, n)
 }
 
-// DeleteNode deletes an org node with its managers; IN_USE while something refers to it.
+// DeleteNode deletes an org node with its managers; IN_USE while something refers to it that is
+// not archived.
 func (t *Tx) DeleteNode(ctx context.Context, n id.NodeID) error {
+	if _, err := t.exec(ctx, "nodes_lock", t.tenant); err != nil {
+		return fmt.Errorf("lock org nodes: %w", err)
+	}
+	for _, move := range []string{"node_archived_agents", "node_archived_workflows"} {
+		if _, err := t.exec(ctx, move, t.tenant, n); err != nil {
+			return fmt.Errorf("move what is archived to the org node above: %w", err)
+		}
+	}
 	gone, err := t.exec(ctx, "node_delete", t.tenant, n)
 	switch {
 	case pg.IsForeignKey(err):

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
@@ -248,6 +250,72 @@ func TestANodeInUse(t *testing.T) {
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.AddManager(ctx, n, u) })
 	if err := remove(); err != nil {
 		t.Errorf("managers keep it: %v", err)
+	}
+}
+
+// Archived agents and workflows, which no route shows, do not keep their org node or those above it.
+func TestANodeOfWhatIsArchived(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	top := w.orgNode(t, w.a, nil)
+	low := w.orgNode(t, w.a, &top)
+	var agent id.AgentID
+	var flow id.WorkflowID
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "A", NodeID: &low})
+		if err != nil {
+			return err
+		}
+		f, err := tx.CreateWorkflow(ctx, &api.WorkflowCreate{Name: "F", NodeID: &low})
+		if err != nil {
+			return err
+		}
+		agent, flow = a.ID, f.ID
+		return nil
+	})
+	remove := func(n id.NodeID) error {
+		return w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteNode(ctx, n) })
+	}
+	on := func() (nodes []*id.NodeID) {
+		t.Helper()
+		rows, err := w.db.System(t).Query(t.Context(), "SELECT node_id FROM agents WHERE id = $1 UNION ALL SELECT node_id FROM workflows WHERE id = $2", agent, flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if nodes, err = pgx.CollectRows(rows, pgx.RowTo[*id.NodeID]); err != nil {
+			t.Fatal(err)
+		}
+		return nodes
+	}
+	for _, archive := range []func(ctx context.Context, tx *Tx) error{
+		func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, agent)) },
+		func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, flow) },
+	} {
+		if err := remove(low); !isCode(err, problem.CodeInUse) {
+			t.Errorf("what is not archived stands on it: %v", err)
+		}
+		for _, n := range on() {
+			if n == nil || *n != low {
+				t.Fatalf("after a refusal it is on %v", n)
+			}
+		}
+		w.change(t, w.a, archive)
+	}
+	if err := remove(low); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range on() {
+		if n == nil || *n != top {
+			t.Errorf("it is on %v, not on the node above", n)
+		}
+	}
+	if err := remove(top); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range on() {
+		if n != nil {
+			t.Errorf("it is on %v after all are gone", n)
+		}
 	}
 }
 
