@@ -45,6 +45,34 @@ func TestStartsAreAudited(t *testing.T) {
 	}
 }
 
+// open-parts.md, Audit: an event that is sent to a run is audited, once however often it comes.
+func TestAnEventIsAudited(t *testing.T) {
+	w := newWorld(t)
+	r := w.begin(`{"nodes": [{"id": "e", "type": "wait_event", "event": "paid"}, {"id": "f", "type": "wait_event", "event": "go"}]}`, `null`, ``)
+	rows := func() string {
+		return w.text(`SELECT string_agg(concat_ws(' ', actor, action, target_kind, target_id, ip, coalesce(detail::text, '-')), ', ') FROM audit_log WHERE action LIKE 'run.event.%'`)
+	}
+	sent := msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, ID: "evt-1", Name: "paid", Payload: json.RawMessage(`{"eur": 12}`), By: msg.By{Actor: "apikey:k", IP: "192.0.2.1"}}
+	want := "apikey:k run.event.create run " + r.String() + " 192.0.2.1 -"
+	w.ask(r, sent)
+	w.ask(r, sent)
+	if got := rows(); got != want {
+		t.Errorf("audited: %s, want %s", got, want)
+	}
+	// Its id comes again: under another operation, with a key, and after the end.
+	sent.Op = id.OpID{UUID: id.NewAnywhere()}
+	w.ask(r, sent)
+	sent.Op, sent.Idempotency = id.OpID{UUID: id.NewAnywhere()}, &msg.Idempotency{Digest: [32]byte{8}, Status: 202, Response: []byte("x")}
+	w.ask(r, sent)
+	w.inject(r, "go", `1`, "") // from a node of an earlier version, which does not name the sender
+	w.ended(r)
+	sent.Op, sent.Idempotency = id.OpID{UUID: id.NewAnywhere()}, nil
+	w.ask(r, sent)
+	if got := rows(); got != want {
+		t.Errorf("audited after repeats: %s, want %s", got, want)
+	}
+}
+
 // open-parts.md, Agents, versions, manifest, and Changes, Workflows: a run keeps the version that it
 // began with, and goes on when its workflow is archived.
 func TestARunKeepsItsVersion(t *testing.T) {

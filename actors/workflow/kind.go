@@ -473,6 +473,9 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		keepEvent(w, m, now)
 	case EventCame:
 		keepEvent(w, m, now)
+		if event, ok := m.(msg.InjectEvent); ok && event.By.Actor != "" {
+			w.Audit = append(w.Audit, audit(s, event.By, "run.event.create", now))
+		}
 		w.Rows = append(w.Rows, &engine.EventInsert{Run: s.ID, Seq: f.Event.Seq, Op: f.Op, ID: f.ID, Name: f.Event.Name, Payload: f.Event.Payload, At: now})
 	case EventTaken:
 		w.Rows = append(w.Rows, &engine.EventTake{Run: s.ID, Seq: f.Seq, Idx: f.Idx})

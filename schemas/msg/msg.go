@@ -158,6 +158,7 @@ type InjectEvent struct {
 	ID      string          `json:"id,omitempty"` // the sender's: a repeat counts once
 	Name    string          `json:"name"`
 	Payload json.RawMessage `json:"payload,omitempty"`
+	By      By              `json:"by"` // empty: sent by a node of an earlier version
 
 	Idempotency *Idempotency `json:"idempotency,omitempty"`
 }

@@ -73,7 +73,7 @@ func (p *Platform) startFlow(ctx context.Context, c *edge.Caller, w id.WorkflowI
 }
 
 func (p *Platform) sendWorkflowEvent(ctx context.Context, c *edge.Caller, in *sendEvent) (*api.WorkflowEventAccepted, error) {
-	order := msg.InjectEvent{Op: id.OpID{UUID: id.New(in.RunID.Shard())}, ID: in.Body.ID, Name: in.Body.Name, Payload: json.RawMessage(in.Body.Payload)}
+	order := msg.InjectEvent{Op: id.OpID{UUID: id.New(in.RunID.Shard())}, ID: in.Body.ID, Name: in.Body.Name, Payload: json.RawMessage(in.Body.Payload), By: sender(c)}
 	out := &api.WorkflowEventAccepted{RunID: in.RunID, Accepted: true}
 	var err error
 	if order.Idempotency, err = p.keep(c, out); err != nil {

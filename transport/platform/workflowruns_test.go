@@ -76,8 +76,13 @@ func TestWorkflowRunRoutes(t *testing.T) {
 	// The fields of the message to the run.
 	var last msg.StartWorkflow
 	for _, o := range w.actors.orders() {
-		if s, ok := o.(msg.StartWorkflow); ok {
-			last = s
+		switch o := o.(type) {
+		case msg.StartWorkflow:
+			last = o
+		case msg.InjectEvent:
+			if o.By.Actor != "apikey:"+w.a.key.String() && o.By.Actor != "apikey:"+w.b.key.String() || o.By.IP == "" {
+				t.Errorf("an event of %+v", o.By)
+			}
 		}
 	}
 	if !last.Test || last.Version != 1 || string(last.Input) != "null" || last.Origin.Kind != "api_key" || last.By.Actor != "apikey:"+w.a.key.String() {
