@@ -27,13 +27,10 @@ type loginInput struct{ Body api.Login }
 
 type passwordInput struct{ Body api.PasswordChange }
 
-// A login without a tenant is compared with every user of the e-mail, the oldest first. At
-// least minFits comparisons are made, so that their number does not reveal in how many
-// tenants an e-mail is known, and at most maxFits, which bounds the work.
-const (
-	minFits = 2
-	maxFits = 32
-)
+// minFits is how many comparisons a login without a tenant makes at least, so that their number
+// does not reveal in how many tenants an e-mail is known. It is compared with every user of the
+// e-mail.
+const minFits = 2
 
 // decoyPassword is the hash to compare with when the user does not exist: a miss costs the same
 // work as a wrong password.
@@ -97,22 +94,28 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 	if in.Body.TenantID != nil {
 		least = 1
 	}
-	users = users[:min(len(users), maxFits)]
 	var fit, failed []store.LoginUser
-	if err := p.Sessions.hashes.do(ctx, clientKey(c.IP), func() {
-		dummy := decoyPassword()
-		for _, u := range users {
-			if password.Matches(u.PasswordHash, in.Body.Password) {
-				fit = append(fit, u)
-			} else {
-				failed = append(failed, u)
+	for left := users; ; {
+		some := left[:min(len(left), p.Sessions.fitsAtOnce)]
+		left = left[len(some):]
+		if err := p.Sessions.hashes.do(ctx, clientKey(c.IP), func() {
+			dummy := decoyPassword()
+			for _, u := range some {
+				if password.Matches(u.PasswordHash, in.Body.Password) {
+					fit = append(fit, u)
+				} else {
+					failed = append(failed, u)
+				}
 			}
+			for range least - len(users) {
+				password.Matches(dummy, in.Body.Password)
+			}
+		}); err != nil {
+			return nil, err
 		}
-		for range least - len(users) {
-			password.Matches(dummy, in.Body.Password)
+		if len(left) == 0 {
+			break
 		}
-	}); err != nil {
-		return nil, err
 	}
 	if err := p.recordFailed(ctx, c, failed, in.Body.TenantID != nil); err != nil {
 		return nil, err

@@ -199,12 +199,13 @@ func TestABusyTenantHoldsUpNoOtherLogin(t *testing.T) {
 	}
 }
 
-// A login without a tenant compares the password with those of all users of its e-mail, the
-// newest included.
+// open-parts.md, Login: a login without a tenant compares the password with those of all users of
+// its e-mail, the newest included, however many turns that takes.
 func TestALoginComparesEveryUserOfItsEmail(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.newHuman(w.a, "many@example.com", lifecycle.RoleMember)
+	w.Sessions.fitsAtOnce = 2
+	first := w.newHuman(w.a, "many@example.com", lifecycle.RoleMember)
 	last := w.newHuman(w.b, "many@example.com", lifecycle.RoleMember)
 	for range minFits {
 		last = w.newHuman(w.newParty(), "many@example.com", lifecycle.RoleMember)
@@ -219,6 +220,10 @@ func TestALoginComparesEveryUserOfItsEmail(t *testing.T) {
 	w.must(w.admin.QueryRow(t.Context(), "SELECT count(*)::int FROM audit_log WHERE action = 'auth.login_failed'").Scan(&failed))
 	if failed != minFits+1 {
 		t.Errorf("%d comparisons failed, want %d", failed, minFits+1)
+	}
+	w.exec("UPDATE users SET password_hash = $1 WHERE id = $2", cheap, first.id)
+	if got, _ := w.login(fmt.Sprintf(`{"email": "many@example.com", "password": %q}`, goodPassword)); got.status != 400 || got.code() != "TENANT_REQUIRED" {
+		t.Errorf("the oldest and the newest: %d %s", got.status, got.body)
 	}
 }
 

@@ -60,6 +60,9 @@ type Sessions struct {
 	// refusal is the minimum time of a refused login, so that the time does not reveal how
 	// many users have the e-mail.
 	refusal time.Duration
+	// fitsAtOnce is how many passwords a login compares in one turn. A login with more of them
+	// gives way to others in between: every tenant can have a user of another person's e-mail.
+	fitsAtOnce int
 }
 
 // sessionAt is the cache key of a session as read after the epoch-th change of a user of its
@@ -88,7 +91,7 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 		cfg.Ended = func(context.Context, id.TenantID, id.UserID, id.SessionID) error { return nil }
 	}
 	return &Sessions{
-		cfg: cfg, origin: originOf(cfg.PublicURL), refusal: 250 * time.Millisecond,
+		cfg: cfg, origin: originOf(cfg.PublicURL), refusal: 250 * time.Millisecond, fitsAtOnce: 32,
 		live:   store.NewCache[sessionAt, *liveSession](store.CacheConfig{Max: maxSessions, TTL: sessionsFor, Now: cfg.Now, Live: cfg.Live}),
 		seen:   newSeen[store.SessionRef](maxSessions, cfg.Now),
 		hashes: newGate(max(runtime.GOMAXPROCS(0)/2, 1)),
