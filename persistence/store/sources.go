@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -118,10 +119,7 @@ func (t *Tx) CreateSource(ctx context.Context, base id.KnowledgeBaseID, in *api.
 	if err := t.holdBase(ctx, base); err != nil {
 		return nil, err
 	}
-	if in.Timezone == "" {
-		in.Timezone = "UTC"
-	}
-	row := &sourceRow{ID: id.SourceID{UUID: id.NewAnywhere()}, Kind: in.Kind, Schedule: in.Schedule, Timezone: in.Timezone, Enabled: in.Enabled == nil || *in.Enabled}
+	row := &sourceRow{ID: id.SourceID{UUID: id.NewAnywhere()}, Kind: in.Kind, Schedule: in.Schedule, Timezone: cmp.Or(in.Timezone, "UTC"), Enabled: in.Enabled == nil || *in.Enabled}
 	next, err := t.nextSync(ctx, row)
 	if err != nil {
 		return nil, err
@@ -216,7 +214,9 @@ func (t *Tx) UpdateSource(ctx context.Context, base id.KnowledgeBaseID, s id.Sou
 	}
 	old := *row
 	set(&row.Name, in.Name)
-	set(&row.Timezone, in.Timezone)
+	if in.Timezone != nil {
+		row.Timezone = cmp.Or(*in.Timezone, "UTC")
+	}
 	set(&row.Enabled, in.Enabled)
 	row.Schedule = in.Schedule.OrPtr(row.Schedule)
 	next, err := t.nextSync(ctx, row)

@@ -27,8 +27,8 @@ type Chunking struct {
 
 // ChunkingSet is the chunking in the body of a create or a PATCH.
 type ChunkingSet struct {
-	MaxTokens     *int `json:"max_tokens,omitempty" minimum:"10" maximum:"8000" default:"400" doc:"Tokens of a chunk at most."`
-	OverlapTokens *int `json:"overlap_tokens,omitempty" minimum:"0" maximum:"7999" default:"60" doc:"Tokens that a chunk repeats of the one before: less than max_tokens. Omitted in a create: 60, or 15 % of max_tokens if 60 is too much."`
+	MaxTokens     *int `json:"max_tokens,omitempty" minimum:"10" maximum:"8000" doc:"Tokens of a chunk at most. Omitted in a create: 400."`
+	OverlapTokens *int `json:"overlap_tokens,omitempty" minimum:"0" maximum:"7999" doc:"Tokens that a chunk repeats of the one before: less than max_tokens. Omitted in a create: 60, or 15 % of max_tokens if 60 is too much."`
 }
 
 // Embedding names the model that makes vectors of texts.
@@ -80,7 +80,7 @@ type ACL struct {
 type ACLEntry struct {
 	Principal string        `json:"principal" enum:"public,end_user,group" doc:"public: everybody, also searches without an end user."`
 	ID        *id.EndUserID `json:"id,omitempty" doc:"Of an end_user: which one."`
-	Name      string        `json:"name,omitempty" maxLength:"200" doc:"Of a group: its name, exactly as in the end users' attributes.groups."`
+	Name      string        `json:"name,omitempty" maxLength:"255" doc:"Of a group: its name, exactly as in the end users' attributes.groups."`
 }
 
 // KnowledgeSearch is the body of POST /v1/knowledge-bases/{id}/search.

@@ -20,8 +20,17 @@ type Page struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"25" doc:"how many items at most"`
 }
 
-// Given reports whether the client requested a page. Lists that service.md shows without
-// next_cursor return everything otherwise.
+// PageOrAll is the query of the lists that are whole unless a page is requested (Whole): its limit
+// has no default.
+type PageOrAll struct {
+	Cursor string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"100" doc:"how many items at most; without limit and cursor: the whole list. With a cursor alone: 25"`
+}
+
+// Page returns the query as that of other lists.
+func (p PageOrAll) Page() Page { return Page(p) }
+
+// Given reports whether the client requested a page. Lists with PageOrAll are whole otherwise.
 func (p Page) Given() bool { return p.Cursor != "" || p.Limit != 0 }
 
 // Size returns the limit to use.

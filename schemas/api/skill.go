@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"time"
 
@@ -40,11 +41,11 @@ type SkillCreate struct {
 	Name          string                `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
 	Slug          *string               `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"Made from the name when omitted."`
 	Description   string                `json:"description,omitempty" maxLength:"2000" doc:"What the model reads about its tools."`
-	Definition    SkillDefinition       `json:"definition,omitempty" doc:"What it does."`
+	Definition    SkillDefinition       `json:"definition" doc:"What it does."`
 	Policy        SkillPolicy           `json:"policy,omitempty" doc:"Who approves its runs; omitted members have their defaults."`
 	Auth          SkillAuth             `json:"auth,omitempty" doc:"The secrets of its sign-in. Stored encrypted, never returned."`
 	RecorderID    *id.RecorderSessionID `json:"recorder_session_id,omitempty" nullable:"true" doc:"An ended recorder session, whose steps are taken if the definition has none."`
-	OwnerAttested bool                  `json:"owner_attested,omitempty" doc:"Must be true: you own the site, or may automate it."`
+	OwnerAttested bool                  `json:"owner_attested,omitempty" doc:"Must be true: you own the site, or may automate it. Omitted or false: BROWSER_SKILL_ATTESTATION_REQUIRED."`
 	Enabled       *bool                 `json:"enabled,omitempty" default:"true" doc:"Omitted: true."`
 	NodeID        *id.NodeID            `json:"node_id,omitempty" nullable:"true" doc:"An org node of the tenant: only agents on it or below it get the tools."`
 }
@@ -53,7 +54,7 @@ type SkillCreate struct {
 type SkillPatch struct {
 	Name          *string               `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
 	Description   *string               `json:"description,omitempty" maxLength:"2000" doc:"What the model reads about its tools."`
-	Policy        SkillPolicy           `json:"policy,omitempty" doc:"Its omitted members stay."`
+	Policy        SkillPolicyPatch      `json:"policy,omitempty" doc:"Its omitted members stay."`
 	Enabled       *bool                 `json:"enabled,omitempty" doc:"false: no agent gets its tools."`
 	NodeID        Opt[id.NodeID]        `json:"node_id,omitzero" doc:"null: agents of every org node may get the tools."`
 	Auth          SkillAuth             `json:"auth,omitempty" doc:"Replaces all secrets."`
@@ -241,6 +242,33 @@ func (p *SkillPolicy) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(
 
 // Schema has no constraints; the document shows skill.Policy.
 func (SkillPolicy) Schema(r huma.Registry) *huma.Schema { return shownAs[skill.Policy](r) }
+
+// SkillPolicyPatch is a change of a policy.
+type SkillPolicyPatch json.RawMessage
+
+// MarshalJSON returns the document.
+func (p SkillPolicyPatch) MarshalJSON() ([]byte, error) { return json.RawMessage(p).MarshalJSON() }
+
+// UnmarshalJSON keeps the document.
+func (p *SkillPolicyPatch) UnmarshalJSON(b []byte) error {
+	return (*json.RawMessage)(p).UnmarshalJSON(b)
+}
+
+// Schema has no constraints; the document shows a skill.Policy without defaults, because omitted
+// members stay.
+func (SkillPolicyPatch) Schema(r huma.Registry) *huma.Schema {
+	const name = "SkillPolicyPatch"
+	shown := *r.SchemaFromRef(r.Schema(reflect.TypeFor[skill.Policy](), true, "").Ref)
+	shown.Description = "A change of the policy of a browser skill; omitted members stay."
+	shown.Properties = maps.Clone(shown.Properties)
+	for of, p := range shown.Properties {
+		p := *p
+		p.Default = nil
+		shown.Properties[of] = &p
+	}
+	r.Map()[name] = &shown
+	return &huma.Schema{Extensions: map[string]any{ShownAs: "#/components/schemas/" + name}}
+}
 
 // SkillAuth is the write-only auth of a request. It must not be logged.
 type SkillAuth json.RawMessage

@@ -69,7 +69,7 @@ type WorkflowVersionAnswer struct {
 	Warnings []string         `json:"warnings" doc:"What a run could fail on as things are now; empty: nothing."`
 }
 
-// WorkflowAndVersions is the response of GET /v1/workflows/{id}.
+// WorkflowAndVersions is the response of GET and PATCH /v1/workflows/{id}.
 type WorkflowAndVersions struct {
 	Workflow   *Workflow         `json:"workflow" null:"false"`
 	Versions   []WorkflowVersion `json:"versions" doc:"Newest first. They end early at 4 MiB of JSON, after at least one version."`

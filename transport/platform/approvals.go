@@ -18,7 +18,7 @@ import (
 )
 
 type listApprovals struct {
-	api.Page
+	api.PageOrAll
 	Status  []lifecycle.ApprovalStatus `query:"status" maxItems:"7" doc:"repeat it for approvals of several statuses"`
 	RunID   *id.RunID                  `query:"run_id"`
 	AgentID *id.AgentID                `query:"agent_id"`
@@ -80,7 +80,7 @@ func (p *Platform) listApprovals(ctx context.Context, c *edge.Caller, in *listAp
 	if in.Mine {
 		f.Undecided = c.Principal
 	}
-	return whole(ctx, p.Store.View(c.Tenant), in.Page, in.Sort.List(), store.ApprovalAt{}, 0, func(v store.View, ctx context.Context, at store.ApprovalAt, limit int) ([]api.Approval, error) {
+	return whole(ctx, p.Store.View(c.Tenant), in.Page(), in.Sort.List(), store.ApprovalAt{}, 0, func(v store.View, ctx context.Context, at store.ApprovalAt, limit int) ([]api.Approval, error) {
 		rows, err := v.Approvals(ctx, who, f, at, limit)
 		for i := range rows {
 			p.link(&rows[i])

@@ -505,6 +505,41 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// open-parts.md: only a cursor that is not ours is VALIDATION. The tools of an agent go on behind the
+// tool of the cursor also when it is not in the list any more.
+func TestAPageOfToolsGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	offer := func(names ...string) {
+		w.tools.with(func(f *tools) {
+			f.offers = nil
+			for _, name := range names {
+				f.offers = append(f.offers, tool.Offer{Spec: tool.Spec{Source: tool.MCP, Owner: "s", Name: name}, Resolution: tool.Resolution{Verdict: tool.Callable}})
+			}
+		})
+	}
+	offer("a", "b", "c")
+	path := "/v1/agents/" + w.a.agent.String() + "/tools?limit=1"
+	first := w.call(w.a, "GET", path, "")
+	next, _ := first.get("next_cursor").(string)
+	if first.get("items.0.tool") != "s.a" || next == "" {
+		t.Fatal(first.body)
+	}
+	for _, left := range [][]string{{"a", "b", "c"}, {"b", "c"}, {"aa", "b"}, {"c"}, {}} {
+		offer(left...)
+		want := any(nil)
+		for _, name := range left {
+			if name > "a" {
+				want = "s." + name
+				break
+			}
+		}
+		if got := w.call(w.a, "GET", path+"&cursor="+next, ""); got.status != 200 || got.get("items.0.tool") != want || !strings.Contains(got.body, `"next_cursor":`) {
+			t.Errorf("of %v: %d %s, want %v", left, got.status, got.body, want)
+		}
+	}
+}
+
 // console.md, API that this adds: GET /v1/tools.
 func TestTenantsTools(t *testing.T) {
 	t.Parallel()

@@ -210,6 +210,95 @@ func TestNullForAMember(t *testing.T) {
 	}
 }
 
+// open-parts.md, Conventions: PATCH answers the wrapper that GET has, and may say besides what it did.
+func TestAPatchAnswersAsTheRead(t *testing.T) {
+	t.Parallel()
+	d := newDocument(t)
+	answer := func(op map[string]any) (required []string) {
+		for _, name := range asList(at(d.followed(at(op, "responses", "200", "content", "application/json", "schema")), "required")) {
+			required = append(required, name.(string))
+		}
+		slices.Sort(required)
+		return required
+	}
+	both := 0
+	all := d.operations()
+	for name, patch := range all {
+		path, ok := strings.CutPrefix(name, "PATCH ")
+		get := all["GET "+path]
+		if !ok || get == nil {
+			continue
+		}
+		both++
+		if got, want := answer(patch), answer(get); len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("%s answers %v, the read %v", name, got, want)
+		}
+	}
+	if both < 10 {
+		t.Errorf("only %d routes have both", both)
+	}
+}
+
+// The document does not fill in what a client left out where that means something else: all of a list,
+// or what is stored.
+func TestDefaultsOfTheDocument(t *testing.T) {
+	t.Parallel()
+	d := newDocument(t)
+	// Of these the whole value is replaced: what is left out of it has its default.
+	replaced := []string{"theme", "config", "definition"}
+	wholes, patches := 0, 0
+	for name, op := range d.operations() {
+		next := at(d.followed(at(op, "responses", "200", "content", "application/json", "schema")), "properties", "next_cursor")
+		required := asList(at(d.followed(at(op, "responses", "200", "content", "application/json", "schema")), "required"))
+		for _, p := range asList(op["parameters"]) {
+			if at(p, "name") != "limit" {
+				continue
+			}
+			if next == nil {
+				t.Errorf("%s has a limit and no next_cursor", name)
+			}
+			whole := !slices.Contains(required, any("next_cursor"))
+			if whole {
+				wholes++
+			}
+			if of := at(p, "schema", "default"); (of == nil) != whole {
+				t.Errorf("%s: the default of limit is %v; next_cursor may be absent: %v", name, of, whole)
+			}
+		}
+		if !strings.HasPrefix(name, "PATCH ") {
+			continue
+		}
+		patches++
+		members, _ := at(d.followed(at(op, "requestBody", "content", "application/json", "schema")), "properties").(map[string]any)
+		for member, schema := range members {
+			if !slices.Contains(replaced, member) && d.defaults(schema) {
+				t.Errorf("%s: %s has a default, though what is left out stays", name, member)
+			}
+		}
+	}
+	if wholes < 8 || patches < 10 {
+		t.Errorf("%d lists, %d patches: the test reads the wrong place", wholes, patches)
+	}
+	if at(d.operations()["GET /v1/tools"], "responses", "404") == nil {
+		t.Error("GET /v1/tools with an unknown agent_id is not described")
+	}
+}
+
+// defaults reports whether a schema or one below it has a default.
+func (d document) defaults(schema any) bool {
+	switch of := d.followed(schema).(type) {
+	case map[string]any:
+		for name, v := range of {
+			if name == "default" || name != "example" && name != "examples" && d.defaults(v) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(of, d.defaults)
+	}
+	return false
+}
+
 // followed returns the schema itself, or the one that it refers to.
 func (d document) followed(schema any) any {
 	ref, _ := at(schema, "$ref").(string)

@@ -28,7 +28,7 @@ type Embeds interface {
 }
 
 type listEmbedKeys struct {
-	api.Page
+	api.PageOrAll
 	Agent          *id.AgentID `query:"agent_id"`
 	IncludeRevoked bool        `query:"include_revoked"`
 }
@@ -104,7 +104,7 @@ func endedEmbedKey(c *edge.Caller, k id.EmbedKeyID) msg.Revoked {
 
 func (p *Platform) listEmbedKeys(ctx context.Context, c *edge.Caller, in *listEmbedKeys) (*api.Whole[api.EmbedKey], error) {
 	f := store.EmbedKeyFilter{Agent: in.Agent, Revoked: in.IncludeRevoked}
-	return whole(ctx, p.Store.View(c.Tenant), in.Page, "embed-keys", id.EmbedKeyID{}, 0, func(v store.View, ctx context.Context, at id.EmbedKeyID, limit int) ([]api.EmbedKey, error) {
+	return whole(ctx, p.Store.View(c.Tenant), in.Page(), "embed-keys", id.EmbedKeyID{}, 0, func(v store.View, ctx context.Context, at id.EmbedKeyID, limit int) ([]api.EmbedKey, error) {
 		keys, err := v.EmbedKeys(ctx, f, at, limit)
 		for i := range keys {
 			p.begins(&keys[i])

@@ -61,7 +61,8 @@ func (p *Platform) grantRoutes(t *edge.Table) {
 		Description: "The next call is refused already.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteGrant)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tools", ID: "listTools", Answer: listed(sampleListedTool),
 		Summary:     "List the tenant's tools",
-		Description: "By qualified name, whatever is granted: the tools that enabled servers last listed, those of enabled browser skills, and kb.search. access says what happens when an agent calls one; no server is asked.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listTools)
+		Description: "By qualified name, whatever is granted: the tools that enabled servers last listed, those of enabled browser skills, and kb.search. access says what happens when an agent calls one; no server is asked.", Tag: toolServers, Role: lifecycle.RoleAdmin,
+		Codes: []problem.Code{problem.CodeNotFound}}, p.listTools)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools", ID: "listAgentTools", Answer: api.All(sampleAgentTools),
 		Summary:     "List what an agent may call now",
 		Description: "For its published version, or the newest if none is published.", Tag: "Agents", Role: lifecycle.RoleMember}, p.agentTools)
@@ -163,13 +164,14 @@ func (p *Platform) listTools(ctx context.Context, c *edge.Caller, in *listTools)
 }
 
 type listAgentTools struct {
-	api.Page
+	api.PageOrAll
 	ID id.AgentID `path:"id"`
 }
 
 func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *listAgentTools) (*api.Whole[api.AgentTool], error) {
 	var after string
-	paged, err := in.From("agent-tools", &after)
+	page := in.Page()
+	paged, err := page.From("agent-tools", &after)
 	if err != nil {
 		return nil, err
 	}
@@ -197,16 +199,16 @@ func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *listAgent
 		items = append(items, shown)
 	}
 	if paged {
-		// The list is read anew from the servers for each page.
-		i := slices.IndexFunc(items, func(a api.AgentTool) bool { return a.Tool == after })
+		// The list, sorted by name, is read anew for each page: the tool of the cursor may be gone.
+		i := slices.IndexFunc(items, func(a api.AgentTool) bool { return a.Tool > after })
 		if i < 0 {
-			return nil, problem.Invalid("cursor", "names a tool that is not in the list any more: begin anew without it")
+			i = len(items)
 		}
-		items = items[i+1:]
+		items = items[i:]
 	}
 	pos := func(a api.AgentTool) any { return a.Tool }
-	if in.Given() {
-		return api.PageOf(api.Paged(items, in.Size(), false, "agent-tools", pos)), nil
+	if page.Given() {
+		return api.PageOf(api.Paged(items, page.Size(), false, "agent-tools", pos)), nil
 	}
 	return api.WholeOf(api.Paged(items, len(items), false, "agent-tools", pos)), nil
 }

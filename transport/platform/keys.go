@@ -38,8 +38,8 @@ func (p *Platform) keyRoutes(t *edge.Table) {
 		Description: "Takes effect at once. Revoking a revoked key changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.revokeKey)
 }
 
-func (p *Platform) listKeys(ctx context.Context, c *edge.Caller, in *api.Page) (*api.Whole[api.APIKey], error) {
-	return whole(ctx, p.Store.View(c.Tenant), *in, "api-keys", id.KeyID{}, 0, store.View.Keys, func(k api.APIKey) id.KeyID { return k.ID })
+func (p *Platform) listKeys(ctx context.Context, c *edge.Caller, in *api.PageOrAll) (*api.Whole[api.APIKey], error) {
+	return whole(ctx, p.Store.View(c.Tenant), in.Page(), "api-keys", id.KeyID{}, 0, store.View.Keys, func(k api.APIKey) id.KeyID { return k.ID })
 }
 
 func (p *Platform) createKey(ctx context.Context, c *edge.Caller, in *createKey) (*api.APIKeyCreated, error) {

@@ -103,6 +103,9 @@ func TestListsHaveASize(t *testing.T) {
 	w.must(err)
 	lists := 0
 	for _, r := range w.table.Routes() {
+		if r.Method == "PATCH" { // it answers what GET of its path does
+			continue
+		}
 		answer := strings.TrimPrefix(fmt.Sprint(reflect.TypeOf(r.Answer)), "*")
 		if !strings.HasPrefix(answer, "api.List[") && !strings.HasPrefix(answer, "api.Whole[") && answer != "api.RunAnswer" && answer != "api.WorkflowAndVersions" {
 			if strings.HasPrefix(r.ID, "list") && r.ID != "listWebhookEventTypes" {

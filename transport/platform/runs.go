@@ -74,7 +74,7 @@ type oneStep struct {
 
 type listArtifacts struct {
 	ID id.RunID `path:"id"`
-	api.Page
+	api.PageOrAll
 }
 
 type oneArtifact struct {
@@ -188,7 +188,7 @@ func (p *Platform) listArtifacts(ctx context.Context, c *edge.Caller, in *listAr
 	if err := v.HasRun(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	return whole(ctx, v, in.Page, "artifacts", id.ArtifactID{}, 0, func(v store.View, ctx context.Context, at id.ArtifactID, limit int) ([]api.Artifact, error) {
+	return whole(ctx, v, in.Page(), "artifacts", id.ArtifactID{}, 0, func(v store.View, ctx context.Context, at id.ArtifactID, limit int) ([]api.Artifact, error) {
 		return v.Artifacts(ctx, in.ID, at, limit)
 	}, func(a api.Artifact) id.ArtifactID { return a.ID })
 }

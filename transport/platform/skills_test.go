@@ -96,7 +96,7 @@ func TestSkillRoutes(t *testing.T) {
 		{"a name that is taken gets a number", "POST", skills, body("Book a room", ""), 201, "", `"slug":"book-a-room-2"`, "browser_skill.create"},
 		{"a slug that is taken", "POST", skills, body("X", `, "slug": "carrier-claim"`), 409, problem.CodeSlugTaken, "", ""},
 		{"not attested", "POST", skills, `{"name": "X", "definition": ` + sampleSkillDefinition + `}`, 400, problem.CodeBrowserSkillAttestationRequired, "owner_attested", ""},
-		{"no definition", "POST", skills, `{"name": "X", "owner_attested": true}`, 400, problem.CodeValidation, "definition: required", ""},
+		{"no definition", "POST", skills, `{"name": "X", "owner_attested": true}`, 400, problem.CodeValidation, "definition: is required", ""},
 		{"a rule between values", "POST", skills, body("X", `, "policy": {"approval": "none_for_idempotent_reads", "risk_level": "low"}`), 400, problem.CodeBrowserSkillInvalid, "policy.approval", ""},
 		{"a policy out of range", "POST", skills, body("X", `, "policy": {"required_approvals": 4}`), 400, problem.CodeValidation, "policy.required_approvals", ""},
 		{"an unknown recorder session", "POST", skills, body("X", `, "recorder_session_id": "{unknown}"`), 400, problem.CodeBrowserSkillInvalid, "recorder_session_id: unknown session", ""},

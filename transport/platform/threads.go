@@ -24,7 +24,7 @@ type oneThread struct {
 
 type listMessages struct {
 	ID id.ThreadID `path:"id"`
-	api.Page
+	api.PageOrAll
 }
 
 type postMessage struct {
@@ -92,13 +92,13 @@ func (p *Platform) listMessages(ctx context.Context, c *edge.Caller, in *listMes
 		return nil, err
 	}
 	var before int64
-	if !in.Given() {
+	if !in.Page().Given() {
 		var err error
 		if before, err = v.BeforeNewest(ctx, in.ID); err != nil {
 			return nil, err
 		}
 	}
-	l, err := whole(ctx, v, in.Page, "messages", before, store.NewestMessages, func(v store.View, ctx context.Context, after int64, limit int) ([]store.Placed, error) {
+	l, err := whole(ctx, v, in.Page(), "messages", before, store.NewestMessages, func(v store.View, ctx context.Context, after int64, limit int) ([]store.Placed, error) {
 		return v.Messages(ctx, in.ID, after, limit)
 	}, func(m store.Placed) int64 { return m.Seq })
 	if err != nil {

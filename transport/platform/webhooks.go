@@ -152,8 +152,8 @@ func (p *Platform) checkWebhookURL(ctx context.Context, url string) error {
 	return nil
 }
 
-func (p *Platform) listWebhooks(ctx context.Context, c *edge.Caller, in *api.Page) (*api.Whole[api.Webhook], error) {
-	return whole(ctx, p.Store.View(c.Tenant), *in, "webhooks", id.WebhookID{}, 0, store.View.Webhooks, func(w api.Webhook) id.WebhookID { return w.ID })
+func (p *Platform) listWebhooks(ctx context.Context, c *edge.Caller, in *api.PageOrAll) (*api.Whole[api.Webhook], error) {
+	return whole(ctx, p.Store.View(c.Tenant), in.Page(), "webhooks", id.WebhookID{}, 0, store.View.Webhooks, func(w api.Webhook) id.WebhookID { return w.ID })
 }
 
 func (p *Platform) createWebhook(ctx context.Context, c *edge.Caller, in *createWebhook) (*api.WebhookWithSecret, error) {

@@ -22,7 +22,7 @@ type oneWorkflow struct {
 
 type readWorkflow struct {
 	ID id.WorkflowID `path:"id"`
-	api.Page
+	api.PageOrAll
 }
 
 type patchWorkflow struct {
@@ -54,8 +54,8 @@ func (p *Platform) workflowRoutes(t *edge.Table) {
 		Example: map[string]any{"name": "Refunds", "definition": definition}}, p.createWorkflow)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/workflows/{id}", ID: "getWorkflow", Answer: sampleWorkflowAndVersions,
 		Summary: "Read a workflow and its versions", Description: "Without limit and cursor it has all versions, as far as they fit into 4 MiB of JSON.", Tag: tag, Role: lifecycle.RoleMember}, p.getWorkflow)
-	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/workflows/{id}", ID: "updateWorkflow", Answer: api.WorkflowAnswer{Workflow: &sampleWorkflow},
-		Summary: "Change a workflow", Tag: tag, Role: lifecycle.RoleAdmin,
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/workflows/{id}", ID: "updateWorkflow", Answer: sampleWorkflowAndVersions,
+		Summary: "Change a workflow", Description: "The response is that of the read.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Codes: []problem.Code{problem.CodeSlugTaken}, Example: map[string]any{"name": "Refunds of orders"}}, p.updateWorkflow)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/workflows/{id}", ID: "archiveWorkflow", Summary: "Archive a workflow",
 		Description: "It can no longer be listed, read or started, and its triggers are paused; its runs continue and stay readable.", Tag: tag, Role: lifecycle.RoleAdmin}, p.archiveWorkflow)
@@ -101,8 +101,13 @@ func (p *Platform) getWorkflow(ctx context.Context, c *edge.Caller, in *readWork
 	if err != nil {
 		return nil, err
 	}
-	versions, err := whole(ctx, v, in.Page, "workflow-versions", 0, 0, func(v store.View, ctx context.Context, at int32, limit int) ([]api.WorkflowVersion, error) {
-		return v.WorkflowVersions(ctx, in.ID, int(at), limit)
+	return withVersions(ctx, v, w, in.Page())
+}
+
+// withVersions returns a workflow with a page of its versions, or with all that fit.
+func withVersions(ctx context.Context, v store.View, w *api.Workflow, page api.Page) (*api.WorkflowAndVersions, error) {
+	versions, err := whole(ctx, v, page, "workflow-versions", 0, 0, func(v store.View, ctx context.Context, at int32, limit int) ([]api.WorkflowVersion, error) {
+		return v.WorkflowVersions(ctx, w.ID, int(at), limit)
 	}, func(v api.WorkflowVersion) int32 { return int32(v.Version) })
 	if err != nil {
 		return nil, err
@@ -110,11 +115,14 @@ func (p *Platform) getWorkflow(ctx context.Context, c *edge.Caller, in *readWork
 	return api.WithVersions(w, versions), nil
 }
 
-func (p *Platform) updateWorkflow(ctx context.Context, c *edge.Caller, in *patchWorkflow) (*api.WorkflowAnswer, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.WorkflowAnswer, error) {
-		w, err := tx.UpdateWorkflow(ctx, in.ID, &in.Body)
-		return &api.WorkflowAnswer{Workflow: w}, err
+func (p *Platform) updateWorkflow(ctx context.Context, c *edge.Caller, in *patchWorkflow) (*api.WorkflowAndVersions, error) {
+	w, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Workflow, error) {
+		return tx.UpdateWorkflow(ctx, in.ID, &in.Body)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return withVersions(ctx, p.Store.View(c.Tenant), w, api.Page{})
 }
 
 func (p *Platform) archiveWorkflow(ctx context.Context, c *edge.Caller, in *oneWorkflow) (*edge.Empty, error) {

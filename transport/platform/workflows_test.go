@@ -89,6 +89,7 @@ func TestWorkflowRoutes(t *testing.T) {
 		{"an unknown field", "POST", "/v1/workflows", `{"name": "x", "description": "d"}`, 400, "VALIDATION", "description", ""},
 		{"change a workflow", "PATCH", "/v1/workflows/{workflow}", `{"name": "Renamed", "slug": "renamed", "node_id": "{node}"}`, 200, "", `"slug":"renamed","name":"Renamed","node_id":"{node}"`, "workflow.update"},
 		{"what is omitted stays", "PATCH", "/v1/workflows/{workflow}", `{}`, 200, "", `"slug":"renamed","name":"Renamed","node_id":"{node}"`, "workflow.update"},
+		{"the response is that of the read", "PATCH", "/v1/workflows/{workflow}", `{}`, 200, "", `"versions":[{"workflow_id":"{workflow}","version":`, "workflow.update"},
 		{"take it off its node", "PATCH", "/v1/workflows/{workflow}", `{"node_id": null}`, 200, "", `"node_id":null`, "workflow.update"},
 		{"to an unknown node", "PATCH", "/v1/workflows/{workflow}", `{"node_id": "{unknown}"}`, 400, "VALIDATION", "node_id: there is no such org node", ""},
 		{"to a taken slug", "PATCH", "/v1/workflows/{workflow}", `{"slug": "s"}`, 409, "SLUG_TAKEN", "", ""},
