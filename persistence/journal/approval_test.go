@@ -244,7 +244,10 @@ func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 			}
 			waiting := func(what string, n int) {
 				t.Helper()
-				testkit.Eventually(x.t, what, func() bool { return x.count(`SELECT count(*) FROM pg_locks WHERE NOT granted`) == n })
+				testkit.Eventually(x.t, what, func() bool {
+					return x.count(`SELECT count(*) FROM pg_locks WHERE NOT granted
+						AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())`) == n
+				})
 			}
 			// A row of the audit log with the same id, whose transaction is open.
 			release := x.lock(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) VALUES ($1, $2, now(), 'x', 'x', 'x', $2)`, x.tenant, first.Audit[0].ID)
