@@ -224,8 +224,11 @@ func TestRedisMayGoAndCome(t *testing.T) {
 		}, false},
 		{"all connections are cut", func() { r.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }, false},
 		{"made anew by a server whose clock is behind", func() {
+			a.until(t, a, "behind all that was sent to b")
 			r.Del(t.Context(), key)
-			r.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: "5-1", Values: []any{"m", "\x03old"}})
+			if err := r.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: "5-1", Values: []any{"m", "\x03old"}}).Err(); err != nil {
+				t.Fatal(err)
+			}
 			testkit.Eventually(t, "it is read from its start", func() bool { return has(b.received(), "old") })
 			r.Del(t.Context(), key)
 		}, false},
