@@ -204,7 +204,7 @@ func (k *kind) walk(ctx context.Context, e Walk) any {
 // planOnly plans the call that a walk leads to, if it is the only one.
 func (k *kind) planOnly(ctx context.Context, s *State, m *Walked) {
 	if o := m.onlyCall(s); o != nil {
-		ctx, cancel := context.WithTimeout(ctx, soon)
+		ctx, cancel := context.WithTimeout(ctx, k.cfg.soon)
 		defer cancel()
 		if p, ok := k.plan(ctx, PlanCall{Step: o, Of: s}).(Planned); ok {
 			m.Call = &p
@@ -220,7 +220,7 @@ func (k *kind) ahead(ctx context.Context, e CallTool, out *tool.Outcome) *Walked
 	if out.IsError || len(s.Open) != 1 || len(s.Queue) > 0 {
 		return nil
 	}
-	m, ok := within(ctx, k.quick, quickWalk, s.Plan.Quick(), Walk{N: s.Walks, Of: s, Queue: []End{callEnd(e.Step.Node, out)}})
+	m, ok := within(ctx, k.quick, k.cfg.quickWalk, s.Plan.Quick(), Walk{N: s.Walks, Of: s, Queue: []End{callEnd(e.Step.Node, out)}})
 	if !ok || m.size() >= largeWalk {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (k *kind) ahead(ctx context.Context, e CallTool, out *tool.Outcome) *Walked
 
 // walkOnce walks in the lane that the walk needs. A slow one is left with one end.
 func (k *kind) walkOnce(ctx context.Context, e *Walk) (Walked, bool) {
-	m, ok := within(ctx, k.quick, quickWalk, e.Of.Plan.Quick(), *e)
+	m, ok := within(ctx, k.quick, k.cfg.quickWalk, e.Of.Plan.Quick(), *e)
 	if !ok {
 		if ctx.Err() == nil {
 			slowWalks.Inc()

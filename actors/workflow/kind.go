@@ -56,6 +56,8 @@ type Config struct {
 	// 0.5.
 	EscalateFraction float64
 	Log              zerolog.Logger
+
+	quickWalk, soon time.Duration // the constants, except in a test
 }
 
 const (
@@ -88,6 +90,9 @@ func New(cfg Config) durable.Kind[State] {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.soon == 0 {
+		cfg.quickWalk, cfg.soon = quickWalk, soon
 	}
 	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]keptPlan{}},
 		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), large: newLarge()}

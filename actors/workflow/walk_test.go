@@ -9,9 +9,11 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/workflow"
+	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 )
 
@@ -19,6 +21,11 @@ import (
 // more accept the run and begin the first call.
 func TestAToolNodeIsOneCommit(t *testing.T) {
 	w := newWorld(t)
+	w.stop()
+	w.node = cluster.New(cluster.Config{Member: w.member})
+	w.host(w.node, w.tags, workflow.Config{}.Patient(testkit.Patience))
+	testkit.Start(t, w.node)
+	w.stop = w.sweep(w.node)
 	var nodes, edges []string
 	for i := range 5 {
 		nodes = append(nodes, `{"id": "n`+strconv.Itoa(i)+`", "type": "tool", "tool": "shop.once", "args": {"last": "{{nodes.n`+strconv.Itoa(max(i-1, 0))+`.json.last}}", "n": `+strconv.Itoa(i)+`}}`)
