@@ -355,9 +355,11 @@ func TestStreamsOfAFinishedRun(t *testing.T) {
 	agent := c.publish(t, "Helper", simulatedModel)
 	// The second run is queued until its reader is connected.
 	thread := c.thread(t, ctx, agent)
-	c.say(t, ctx, thread, "/delay 10ms\n/tokens 30")
+	first := c.say(t, ctx, thread, "/delay 1s\n/tokens 60") // runs until it is cancelled
 	run := c.say(t, ctx, thread, script)
-	live := <-c.watch(t, ctx, run, "")
+	watched := c.watch(t, ctx, run, "")
+	c.ask(t, ctx, 200, "POST", "/v1/runs/"+first+"/cancel", nil, nil)
+	live := <-watched
 	if got, want := types(live), "run.started step.started llm.thinking llm.delta step.started tool.called tool.result step.started llm.delta run.completed"; got != want {
 		t.Errorf("live: %s\nwant  %s", got, want)
 	}
@@ -464,7 +466,7 @@ func TestJoiningInTheMiddleOfAStep(t *testing.T) {
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("join")
 	agent := c.publish(t, "Helper", simulatedModel)
-	run := c.runOnce(t, ctx, agent, "/think well\n/delay 5ms\n/tokens 150")
+	run := c.runOnce(t, ctx, agent, "/think well\n/delay 20ms\n/tokens 150")
 	var early <-chan []client.Frame
 	n := 0
 	seen := ""
@@ -529,7 +531,7 @@ func TestStreamsCutAnywhereAreExact(t *testing.T) {
 	ctx := within(t, 40*time.Second)
 	c := sharedNode(t).tenant("cut")
 	agent := c.publish(t, "Helper", simulatedModel)
-	const patience = 900 // bytes; doubled for a client that got no whole frame
+	const patience = 300 // bytes; doubled for a client that got no whole frame
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

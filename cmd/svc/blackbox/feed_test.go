@@ -107,8 +107,12 @@ func TestFeedOverviewAndStats(t *testing.T) {
 	if len(stats.Items) < 24 {
 		t.Fatalf("%d items", len(stats.Items))
 	}
-	if last := stats.Items[len(stats.Items)-1]; last.Runs.Succeeded != 1 || last.DurationMS == nil || last.FirstTokenMS == nil || last.TokensIn == 0 {
-		t.Errorf("%+v", last)
+	last := stats.Items[len(stats.Items)-1]
+	if last.Runs.Succeeded == 0 { // the hour may have turned since the run ended
+		last = stats.Items[len(stats.Items)-2]
+	}
+	if last.Runs.Succeeded != 1 || last.DurationMS == nil || last.FirstTokenMS == nil || last.TokensIn == 0 {
+		t.Errorf("%+v", stats.Items[len(stats.Items)-2:])
 	}
 	c.publish(t, "Another", simulatedModel)
 	until(t, ctx, frames, "the agent", func(f fed) bool { return f.Type == "resource.changed" && f.Kind == "agent" })
