@@ -111,7 +111,7 @@ func TestMembersHearOfJoinsDrainsAndLeaves(t *testing.T) {
 		t.Fatal("who joins does not know who is there")
 	}
 	testkit.Eventually(t, "a hears that b joined", func() bool { return heardA.shows(a, b) })
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > long/4 { // the next beat of its own comes after a third
 		t.Errorf("it took %v of a lease of %v", took, long)
 	}
 	of := func(l *lists, m *Membership) Member {
@@ -217,18 +217,28 @@ func TestWhoRefusesAndMissedABeatIsMarkedBeforeItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)
 	a, heard := peer(t, pool, Config{Lease: DefaultLease})
-	c, _ := peer(t, pool, Config{Lease: DefaultLease})
-	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, c) })
-	calm(t, a)
-	c.halt()
-	a.Refused(c.Member())
-	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
-	var left time.Duration
-	if err := pool.QueryRow(t.Context(), `SELECT lease_until - dead_at FROM members WHERE id = $1`, c.Member()).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if left <= 0 || left >= DefaultLease/2 {
-		t.Errorf("marked %v before its lease ended", left)
+	var c *Membership
+	for try := 1; ; try++ { // a busy machine may delay one
+		c, _ = peer(t, pool, Config{Lease: DefaultLease})
+		testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, c) })
+		calm(t, a)
+		c.halt()
+		a.Refused(c.Member())
+		testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
+		var left time.Duration
+		if err := pool.QueryRow(t.Context(), `SELECT lease_until - dead_at FROM members WHERE id = $1`, c.Member()).Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		if left >= DefaultLease/2 {
+			t.Errorf("marked %v before its lease ended", left)
+		}
+		if left > 0 {
+			break
+		}
+		if try == 3 {
+			t.Errorf("marked %v after its lease ended", -left)
+			break
+		}
 	}
 	// A revocation waits for the lease that it may still count on.
 	if _, err := a.Announce(t.Context()); err != nil {
@@ -471,7 +481,7 @@ func TestAfterAnOutageNobodyIsMarkedForALease(t *testing.T) {
 // that does not renew any more.
 func TestAfterAStepOfPostgresClockNobodyIsMarkedForALease(t *testing.T) {
 	t.Parallel()
-	const lease, step = 900 * time.Millisecond, time.Hour
+	const lease, step = DefaultLease, time.Hour
 	pool := pgtest.New(t).System(t)
 	a, heard := peer(t, pool, Config{Lease: lease})
 	c, _ := peer(t, pool, Config{Lease: lease})
@@ -535,15 +545,18 @@ func TestTheCachesAreEmptyBeforeTheLeaseIsExtended(t *testing.T) {
 	var before atomic.Pointer[time.Time]
 	var m atomic.Pointer[Membership]
 	entered, leave := make(chan int64), make(chan error)
-	first, _ := peer(t, pool, Config{Lease: DefaultLease, OnRevoked: func(ctx context.Context, upTo int64) error {
+	first, _ := peer(t, pool, Config{Lease: 10 * time.Second, OnRevoked: func(ctx context.Context, upTo int64) error {
 		d := m.Load().Deadline()
 		before.Store(&d)
-		entered <- upTo
-		select {
-		case err := <-leave:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
+		for entered := entered; ; {
+			select {
+			case entered <- upTo:
+				entered = nil
+			case err := <-leave: // also where a busy machine has let ctx end, and this is the next beat
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}})
 	m.Store(first)

@@ -130,7 +130,7 @@ func (l *link) through(t *testing.T) *pg.Pool {
 func TestWhenPostgresHangsForAllNobodyIsMarked(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	const lease = time.Second
+	const lease = 2 * time.Second
 	l := newLink(t, db.URL)
 	alive := func() { t.Error("fenced") }
 	a, heardA := peer(t, l.through(t), Config{Lease: lease, OnFenced: alive})
@@ -154,7 +154,7 @@ func TestWhenPostgresHangsForAllNobodyIsMarked(t *testing.T) {
 func TestAMemberCutOffFromPostgresIsSuspendedMarkedAndFenced(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	const lease = time.Second
+	const lease = DefaultLease
 	l := newLink(t, db.URL)
 	var suspended, fenced atomic.Int32
 	a, heardA := peer(t, db.System(t), Config{Lease: lease})
