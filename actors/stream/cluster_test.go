@@ -344,6 +344,7 @@ func TestAReaderOnAnotherNode(t *testing.T) {
 			l.Text("a")
 			l.Text("b")
 			cn := newConn(-1)
+			w.nodes[1].hs.join = testkit.Patience // else a reader that waits for long begins with the facts alone
 			r := open(t, w.nodes[1].hs, p.k, c.cursor, cn)
 			if got := list(cn.got()); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
@@ -1030,16 +1031,25 @@ func TestReadersThatFallBehindShareARead(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
-	conns := make([]*conn, 1000)
+	conns, readers := make([]*conn, 1000), make([]*Reader, 1000)
 	for i := range conns {
 		conns[i] = newConn(-1)
-		r := open(t, hs, p.k, event.ReadCursor("", -1, true), conns[i])
-		defer r.Gone()
+		readers[i] = open(t, hs, p.k, event.ReadCursor("", -1, true), conns[i])
+		defer readers[i].Gone()
 	}
 	reads := w.count()
-	w.before = func() { <-time.After(20 * time.Millisecond) } // like a busy database
-	p.beginLLM()                                              // never published
+	behind := make(chan struct{})
+	w.before = func() { <-behind; <-time.After(20 * time.Millisecond) } // like a busy database
+	p.beginLLM()                                                        // never published
 	p.publish(p.callTool())
+	testkit.Eventually(t, "all readers fall behind", func() bool {
+		return !slices.ContainsFunc(readers, func(r *Reader) bool {
+			r.hub.mu.Lock()
+			defer r.hub.mu.Unlock()
+			return r.state != catching
+		})
+	})
+	close(behind)
 	for i, cn := range conns {
 		cn.until(t, fmt.Sprint("what reader ", i, " missed"), has(4))
 	}

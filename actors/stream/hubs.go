@@ -77,6 +77,7 @@ type Hubs struct {
 	holds   func(a cluster.Address) bool
 	lives   func(m id.MemberID) bool
 	now     func() time.Time
+	join    time.Duration // joinWait
 	silence time.Duration // after which a member that does not answer is given up
 	grace   time.Duration // for messages in flight
 	forget  time.Duration // after which a watch that is not renewed ends
@@ -122,7 +123,7 @@ func New(cfg Config) *Hubs {
 		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
 		reads: turn.New(cfg.Reads, max(cfg.Reads/2, 1)), replays: replays{of: map[id.TenantID]int64{}}, workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{}, outlets: map[uint64]*hub{}, links: map[id.MemberID]*link{},
-		holds: cfg.Holds, lives: cfg.Lives, now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
+		holds: cfg.Holds, lives: cfg.Lives, now: cfg.Now, join: joinWait, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
 	}
 	if hs.now == nil {
 		hs.now = time.Now

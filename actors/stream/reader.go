@@ -168,7 +168,7 @@ func (hs *Hubs) open(ctx context.Context, tenant id.TenantID, run id.RunID, c ev
 // await gives the node that publishes the run a moment to send its position, so that the
 // facts read next meet it.
 func (hs *Hubs) await(ctx context.Context, r *Reader, m *mirror) {
-	late := time.NewTimer(joinWait)
+	late := time.NewTimer(hs.join)
 	defer late.Stop()
 	select {
 	case <-m.ready:

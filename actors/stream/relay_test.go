@@ -56,6 +56,7 @@ func TestRelayReadersOfAnOpenRun(t *testing.T) {
 				l.Thinking("tt")
 				l.Text("d")
 				cn := newConn(-1)
+				w.nodes[node].hs.join = testkit.Patience // else a reader that waits for long begins with the facts alone
 				r := openRelay(t, w.nodes[node].hs, p.k, c.cursor, cn)
 				if got := list(cn.got()); got != c.want {
 					t.Errorf("got  %s\nwant %s", got, c.want)
