@@ -60,7 +60,7 @@ func (p *paused) set(k pausedAt, d time.Duration) {
 // embed returns the query's vector for each of the models, and what they used; and whether a model was left
 // out because of its provider.
 func (x *Index) embed(ctx context.Context, q *Query, names []string) (vectors map[string][]float32, used []usage, fallback bool) {
-	ctx, cancel := context.WithTimeout(ctx, EmbedTimeout)
+	ctx, cancel := context.WithTimeout(ctx, x.embedTime)
 	defer cancel()
 	out := make([]*model.Embedded, len(names))
 	var asked sync.WaitGroup
@@ -78,7 +78,7 @@ func (x *Index) embed(ctx context.Context, q *Query, names []string) (vectors ma
 			}
 			out[i] = &model.Embedded{TokensIn: got.TokensIn, CostUSD: got.CostUSD, Estimated: got.Estimated}
 			if failed := new(model.Error); !errors.As(err, &failed) || failed.Kind != model.Cancelled || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				x.paused.set(at, embedPause)
+				x.paused.set(at, x.pause)
 			}
 		})
 	}
@@ -117,7 +117,7 @@ func (x *Index) bill(ctx context.Context, q *Query, used []usage) error {
 	if len(used) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), billTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.billTime)
 	defer cancel()
 	batch := &pgx.Batch{}
 	batch.Queue("SELECT set_config('svc.tenant', $1, true)", q.Tenant.String())

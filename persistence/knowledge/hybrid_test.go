@@ -16,6 +16,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/testkit"
 )
 
 // meanings is an Embedder that knows what some words mean: a dimension each, in an order that differs
@@ -71,9 +72,13 @@ func (m *meanings) asked() string {
 	return all
 }
 
-// hybrid is a world whose base has the model p/m.
+// hybrid is a world whose base has the model p/m. A busy machine reaches no limit of a part of a search.
 func hybrid(t *testing.T) (*world, *meanings) {
 	w := newWorld(t)
+	x := w.index
+	for _, limit := range []*time.Duration{&x.loadTime, &x.patience, &x.embedTime, &x.pause, &x.billTime} {
+		*limit = testkit.Patience
+	}
 	m := &meanings{fail: map[string]error{}}
 	w.index.embedder = m
 	w.model("p", "m")

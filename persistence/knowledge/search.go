@@ -68,27 +68,30 @@ const (
 
 // Index searches chunks. It is safe for concurrent use.
 type Index struct {
-	pool     *pgxpool.Pool
-	embedder Embedder // nil: searches are lexical
-	vectors  *cache
-	loads    chan struct{}
-	loadTime time.Duration
-	paused   paused
-	scans    *turn.Places
-	patience time.Duration // scanPatience
-	places   *turn.Places
-	seen     seen
-	most     int   // MaxCandidates
-	wide     int   // wideCandidates
-	phrased  int   // phraseCandidates
-	few      int64 // fewChunks; negative: never few
+	pool      *pgxpool.Pool
+	embedder  Embedder // nil: searches are lexical
+	vectors   *cache
+	loads     chan struct{}
+	loadTime  time.Duration
+	paused    paused
+	scans     *turn.Places
+	patience  time.Duration // scanPatience
+	embedTime time.Duration // EmbedTimeout
+	pause     time.Duration // embedPause
+	billTime  time.Duration // billTimeout
+	places    *turn.Places
+	seen      seen
+	most      int   // MaxCandidates
+	wide      int   // wideCandidates
+	phrased   int   // phraseCandidates
+	few       int64 // fewChunks; negative: never few
 }
 
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
 	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), loadTime: loadTime, paused: paused{until: map[pausedAt]time.Time{}},
-		scans: turn.New(unbounded, scansEach), patience: scanPatience, places: turn.New(searchesAll, searchesEach), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
+		scans: turn.New(unbounded, scansEach), patience: scanPatience, embedTime: EmbedTimeout, pause: embedPause, billTime: billTimeout, places: turn.New(searchesAll, searchesEach), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
 }
 
 // Query is a search in one base.
