@@ -1059,7 +1059,7 @@ func html(text string) func(http.ResponseWriter, *http.Request) {
 func TestAVendorThatHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.silence = 500 * time.Millisecond
+	w.silence = 2 * time.Second
 	f := connectortest.NewS3(t)
 	n := w.start(syncs.Config{Patience: 5*time.Second + 2*time.Second}) // a file needs 5 s at least
 	src := w.bucket(f)
