@@ -105,7 +105,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	if tr.HTTP2.SendPingTimeout+tr.HTTP2.PingTimeout >= 10*time.Second {
 		t.Error("it takes as long as a whole attempt of a delivery")
 	}
-	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = 200*time.Millisecond, 100*time.Millisecond // not to wait for long
+	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = 700*time.Millisecond, 700*time.Millisecond // not to wait for long
 	post := func() (string, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -128,6 +128,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	if _, err := post(); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("over a dead connection: %v", err)
 	}
+	tr.HTTP2.SendPingTimeout = time.Hour // of the new one
 	if proto, err := post(); err != nil || proto != "HTTP/2.0" {
 		t.Fatalf("over a new one: %q %v", proto, err)
 	}
