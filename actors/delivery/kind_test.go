@@ -3,7 +3,6 @@ package delivery
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"runtime"
 	"sync/atomic"
@@ -111,13 +110,8 @@ func TestSlowAndDeadEndpointsDelayNobodyElse(t *testing.T) {
 		}
 		<-r.Context().Done()
 	})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.Close()
 	p := x.process(func(c *Config) { c.Sender = newSender(t, time.Minute) })
-	stuck, dead := x.endpoint(slow.url), x.endpoint("http://"+ln.Addr().String())
+	stuck, dead := x.endpoint(slow.url), x.endpoint("http://"+testkit.Reserved(t))
 	all := []outbox.Endpoint{stuck, dead}
 	healthy := map[outbox.Endpoint]*receiver{}
 	for range 6 {
@@ -486,7 +480,7 @@ func TestAMove(t *testing.T) {
 	x.pending(e, 60)
 	next := x.process(nil)
 	x.peers = tells{next.Node}
-	former := x.process(nil)
+	former := x.process(func(c *Config) { c.Sender = newSender(t, 3*testTimeout) }) // the first must not end before all have begun
 	wake(former.Node, e)
 	testkit.Eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
 	former.Yield(true)

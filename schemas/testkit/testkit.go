@@ -1,6 +1,6 @@
 // Package testkit has what the tests of all packages share: Eventually waits for a
-// condition, Start and Stop run a part of the service for the length of a test, and Model
-// is a model whose answers the test can hold back.
+// condition, Start and Stop run a part of the service for the length of a test, Model is a
+// model whose answers the test can hold back, and Reserve keeps an address.
 //
 // The kit has three more packages. They are apart because tests inside a package cannot
 // import a package that imports theirs: persistence/pgtest makes a database and its first

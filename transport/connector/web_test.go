@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/source"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/connector/connectortest"
 )
 
@@ -151,9 +152,8 @@ func TestWebFaults(t *testing.T) {
 	if _, err := tryWalk(openSite(t, s, nil), source.Position{}); !strings.Contains(fault(t, err).Reason, "the start page cannot be read: there is no such page (404)") {
 		t.Fatal(err)
 	}
-	closed := connectortest.NewSite(t)
-	closed.Server.Server.Close()
-	if _, err := tryWalk(openSite(t, closed, nil), source.Position{}); !strings.Contains(fault(t, err).Reason, "broke or was refused") {
+	closed := open(t, source.Web, "", map[string]any{"url": "http://" + testkit.Reserved(t) + "/"}, nil)
+	if _, err := tryWalk(closed, source.Position{}); !strings.Contains(fault(t, err).Reason, "broke or was refused") {
 		t.Fatal(err)
 	}
 	s.Page("/", "Home", "x", "/fails", "/gone", "/loop", "/out", "/private", "/ok")

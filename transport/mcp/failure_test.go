@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 )
@@ -170,8 +171,6 @@ func TestWhatCanGoWrongWithACall(t *testing.T) {
 
 // TestWhatCanGoWrongBeforeACall: nothing was sent, and MaybeRan says so.
 func TestWhatCanGoWrongBeforeACall(t *testing.T) {
-	dead := httptest.NewServer(http.NotFoundHandler())
-	dead.Close()
 	plain := newFake(t, nil)
 	wrongPath := httptest.NewServer(http.NotFoundHandler())
 	defer wrongPath.Close()
@@ -196,7 +195,7 @@ func TestWhatCanGoWrongBeforeACall(t *testing.T) {
 		kind Kind
 		says string
 	}{
-		{"connection refused", with(dead.URL, nil), "write", Unreachable, "connection refused"},
+		{"connection refused", with("http://"+testkit.Reserved(t), nil), "write", Unreachable, "connection refused"},
 		{"a name that does not resolve", with("http://nowhere.test/mcp", nil), "write", Unreachable, "does not resolve"},
 		{"a certificate nobody trusts", with(tls.URL, nil), "write", Unreachable, "certificate is not trusted"},
 		{"no tool server at the path", with(wrongPath.URL, nil), "write", Protocol, "status 404"},

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	schema "agentsvc/schemas/model"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/model/fake"
 )
@@ -243,8 +244,7 @@ func TestFailures(t *testing.T) {
 
 func TestNobodyThere(t *testing.T) {
 	r := newRig(t)
-	c := r.client(OpenAI)
-	r.Server.Close()
+	c := r.r.Client(Provider{Kind: OpenAI, BaseURL: "http://" + testkit.Reserved(t), APIKey: key})
 	_, err := c.Stream(context.Background(), ask("x"), &heard{})
 	var e *schema.Error
 	if !errors.As(err, &e) || e.Kind != schema.Unavailable || len(r.p.list) != 2 || strings.Contains(e.Message, "127.0.0.1") {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"agentsvc/cmd/svc/clitest"
+	"agentsvc/schemas/testkit"
 )
 
 const (
@@ -360,12 +360,7 @@ func TestListenWhenTheServiceIsAway(t *testing.T) {
 }
 
 func TestAttemptsThatFail(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	down := "http://" + closed.Addr().String() + "/secret-path?token=hidden"
-	closed.Close()
+	down := "http://" + testkit.Reserved(t) + "/secret-path?token=hidden"
 	rude := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"agentsvc/schemas/testkit"
 )
 
 // behind starts nodes with a handler each and a balancer that found them ready.
@@ -71,12 +72,7 @@ func TestBalancerSharesAndForwards(t *testing.T) {
 
 func TestBalancerSendsElsewhereWhatANodeNeverHeard(t *testing.T) {
 	front, b := behind(t, echoAs("one"), echoAs("two"))
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.nodes[0].url.Host = gone.Addr().String() // held: nobody else gets it
-	gone.Close()
+	b.nodes[0].url.Host = testkit.Reserved(t)
 	for range 4 {
 		b.nodes[0].ready.Store(true)
 		if status, got := post(t, front.URL, "whole body"); status != 200 || !strings.HasPrefix(got, "two whole body") {
