@@ -531,17 +531,26 @@ func TestATimeOutCancels(t *testing.T) {
 			})
 			g := gateway(t, func(cfg *Config) {
 				if !c.cancel {
-					cfg.Timeout = 3 * time.Second // for the way to the call too
+					cfg.Timeout = 3 * time.Second
 				}
 			})
+			to := target(f.URL)
+			if _, err := g.Tools(t.Context(), to); err != nil { // so that no more than the call takes of the time
+				t.Fatal(err)
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			got := make(chan error, 1)
 			go func() {
-				_, err := g.Call(ctx, target(f.URL), "write", nil)
+				_, err := g.Call(ctx, to, "write", nil)
 				got <- err
 			}()
-			asked := <-began
+			var asked json.RawMessage
+			select {
+			case asked = <-began:
+			case err := <-got:
+				t.Fatalf("before the call arrived: %v", err)
+			}
 			if c.cancel {
 				cancel()
 			}
