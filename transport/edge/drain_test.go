@@ -115,7 +115,7 @@ func TestShutdownGivesNotice(t *testing.T) {
 	})
 	t.Run("at most a third of the time there is", func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.DrainNotice = time.Hour })
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 		defer cancel()
 		if err := errors.Join(<-shutdown(w, ctx), ctx.Err()); err != nil {
 			t.Fatal(err)

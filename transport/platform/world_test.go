@@ -339,7 +339,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		defer cancel()
 		http.DefaultClient.CloseIdleConnections()
 		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {

@@ -189,7 +189,7 @@ test("100 kB of anything cost little time", () => {
     const from = performance.now();
     md(text);
     const took = performance.now() - from;
-    assert.ok(took < 1_000, JSON.stringify(text.slice(0, 12)) + " took " + took);
+    assert.ok(took < 3_000, JSON.stringify(text.slice(0, 12)) + " took " + took);
   }
 });
 
