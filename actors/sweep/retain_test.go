@@ -183,19 +183,30 @@ func TestATableThatIsLockedHoldsUpNoTimer(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			// Longer than the tick of a loop that waits for the lock.
-			for until := time.Now().Add(pageTimeout + time.Second); time.Now().Before(until); {
-				exec("INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'approval', $2, 'expire', now())", tenant, id.NewAnywhere())
-				due := time.Now()
-				select {
-				case at := <-out:
-					if late := at.Sub(due); late > 3*time.Second { // one that waits for the lock is told after pageTimeout
-						t.Errorf("told after %v", late)
+			// latest returns how late a timer was told, at most, in a time longer than the tick of a loop that waits for the lock.
+			latest := func() (most time.Duration) {
+				for until := time.Now().Add(pageTimeout + time.Second); time.Now().Before(until); {
+					exec("INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'approval', $2, 'expire', now())", tenant, id.NewAnywhere())
+					due := time.Now()
+					select {
+					case at := <-out:
+						most = max(most, at.Sub(due))
+					case <-time.After(time.Minute):
+						t.Fatal("the timer is not told")
 					}
-				case <-time.After(time.Minute):
-					t.Fatal("the timer is not told")
+					exec("DELETE FROM timers")
 				}
-				exec("DELETE FROM timers")
+				return most
+			}
+			for try := 1; ; try++ { // a busy machine may delay one
+				late := latest()
+				if late <= 3*time.Second { // one that waits for the lock is told after pageTimeout
+					break
+				}
+				if try == 3 {
+					t.Errorf("told after %v", late)
+					break
+				}
 			}
 			if table == "idempotency" {
 				return
