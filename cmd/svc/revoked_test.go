@@ -76,7 +76,7 @@ func (o *outdated) seen() (of []id.TenantID, all int) {
 	return slices.Clone(o.of), o.all
 }
 
-const revokingLease = 2 * time.Second
+const revokingLease = 6 * time.Second
 
 type silentReader struct{ opened chan struct{} }
 
