@@ -96,7 +96,10 @@ func newSink(t *testing.T, does reaction) *sink {
 	t.Helper()
 	s := &sink{reaction: does, of: map[string]int{}}
 	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Server.Close)
+	t.Cleanup(func() {
+		s.CloseClientConnections() // Close waits for responses, and some hang
+		s.Close()
+	})
 	return s
 }
 
