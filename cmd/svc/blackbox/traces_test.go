@@ -184,7 +184,7 @@ func TestACollectorThatHangsHoldsUpNoRun(t *testing.T) {
 	for range 20 {
 		c.poll(t, ctx, c.runOnce(t, ctx, agent, "/say hello"), "succeeded")
 	}
-	if err := n.signal(syscall.SIGTERM, 8*time.Second); err != nil {
+	if err := n.signal(syscall.SIGTERM, 20*time.Second); err != nil {
 		t.Error(err)
 	}
 	if code := n.exit(); code != 0 {

@@ -94,7 +94,7 @@ func TestAnExpiryThatCancelsTheRunCancelsTheOtherApprovals(t *testing.T) {
 	c := sharedNode(t).tenant("takes others")
 	s := c.shop(t, ctx, "none", "")
 	_, provider := modelled(t, ctx, c, "openai", asks(s.slug+"_orders_lookup", `{"id":1}`, s.slug+"_admin_delete", `{}`, s.slug+"_orders_refund", `{"id":1,"amount":1}`), says("done"))
-	agent := c.clerk(t, provider, object{"hitl": object{"rules": []object{{"tool": "orders.*"}, {"tool": "admin.delete", "sla_minutes": 0.1, "on_timeout": "cancel_run"}}}}, s)
+	agent := c.clerk(t, provider, object{"hitl": object{"rules": []object{{"tool": "orders.*"}, {"tool": "admin.delete", "sla_minutes": 0.15, "on_timeout": "cancel_run"}}}}, s)
 	run := c.runOnce(t, ctx, agent, "go")
 	list := c.waits(t, ctx, run)
 	c.decides(t, ctx, list[0].ID, object{"action": "approve"})
@@ -275,7 +275,7 @@ func TestCallLimits(t *testing.T) {
 			h.call = func(_ http.ResponseWriter, r *http.Request, _ rpc) { <-r.Context().Done(); close(gone) }
 		})
 		_, provider := modelled(t, ctx, c, "openai", asks(s.slug+"_orders_lookup", `{"id":1}`), says("done"))
-		r := c.poll(t, ctx, c.runOnce(t, ctx, c.clerk(t, provider, object{"limits": object{"max_seconds": 5}}, s), "go"), "failed")
+		r := c.poll(t, ctx, c.runOnce(t, ctx, c.clerk(t, provider, object{"limits": object{"max_seconds": 8}}, s), "go"), "failed")
 		if r.Run.Error.Code != "LIMIT_EXCEEDED" || r.shape() != "llm:succeeded tool:failed" {
 			t.Errorf("%+v %s", r.Run.Error, r.shape())
 		}
@@ -286,8 +286,8 @@ func TestCallLimits(t *testing.T) {
 		ctx := within(t, 30*time.Second)
 		s := c.shop(t, ctx, "none", "")
 		_, provider := modelled(t, ctx, c, "openai", asks(s.slug+"_orders_lookup", `{"id":1}`), says("done"))
-		agent := c.clerk(t, provider, object{"limits": object{"max_seconds": 5}, "hitl": object{"rules": []object{{"tool": "*", "sla_minutes": 0.1}}}}, s)
-		if r := c.poll(t, ctx, c.runOnce(t, ctx, agent, "go"), "succeeded"); r.Run.FinishedAt.Sub(*r.Run.StartedAt) < 6*time.Second {
+		agent := c.clerk(t, provider, object{"limits": object{"max_seconds": 8}, "hitl": object{"rules": []object{{"tool": "*", "sla_minutes": 0.15}}}}, s)
+		if r := c.poll(t, ctx, c.runOnce(t, ctx, agent, "go"), "succeeded"); r.Run.FinishedAt.Sub(*r.Run.StartedAt) < 9*time.Second {
 			t.Errorf("the run took %s: the test is void", r.Run.FinishedAt.Sub(*r.Run.StartedAt))
 		}
 	})
