@@ -28,7 +28,7 @@ func TestABucketWhenTheDatabasesClockSteps(t *testing.T) {
 		}
 	}
 	const capacity, every = 20, 2 * time.Second
-	n := newNode(t, "SVC_DATABASE_URL="+db.URL, "SVC_RATE_CAPACITY=20", "SVC_RATE_REFILL=0.5")
+	n := newNode(t, brief, "SVC_DATABASE_URL="+db.URL, "SVC_RATE_CAPACITY=20", "SVC_RATE_REFILL=0.5")
 	n.start()
 	c, probe := n.tenant("drained"), n.tenant("probe")
 	agent := probe.publish(t, "Helper", simulatedModel)

@@ -382,7 +382,7 @@ func TestAnEmptyStoreOfFilesIsRefused(t *testing.T) {
 	t.Parallel()
 	server := blobtest.New(t)
 	ctx := within(t, time.Minute)
-	n := newNode(t, "SVC_DATABASE_URL="+pgtest.New(t).URL)
+	n := newNode(t, brief, "SVC_DATABASE_URL="+pgtest.New(t).URL)
 	n.start()
 	c := n.tenant("mounted")
 	n.kill()
@@ -471,7 +471,7 @@ func TestFilesMove(t *testing.T) {
 	server := blobtest.New(t)
 	ctx := within(t, 2*time.Minute)
 	db := pgtest.New(t)
-	n := newNode(t, "SVC_DATABASE_URL="+db.URL)
+	n := newNode(t, brief, "SVC_DATABASE_URL="+db.URL)
 	n.start()
 	c := n.tenant("moves")
 	files := map[string][]byte{}

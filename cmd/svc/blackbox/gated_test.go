@@ -248,10 +248,6 @@ func newScene(t *testing.T, n *node) *scene {
 	return w
 }
 
-// calm is for nodes that the test does not kill: a lease that is lost because the machine is
-// busy would be a crash.
-const calm = "SVC_CLUSTER_LEASE=30s"
-
 // newSceneNode is a node on a database that stays while the node is killed.
 func newSceneNode(t *testing.T, env ...string) *node {
 	t.Helper()

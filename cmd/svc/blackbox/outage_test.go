@@ -272,7 +272,7 @@ func TestDiskFull(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		n := newNode(t, "SVC_DATA_DIR="+dir) // its cleanup runs before the unmount
+		n := newNode(t, brief, "SVC_DATA_DIR="+dir) // its cleanup runs before the unmount
 		n.start()
 		ballast := filepath.Join(dir, "ballast")
 		outage(t, n, func() { fill(t, ballast) }, func() {
@@ -289,7 +289,7 @@ func TestDiskFull(t *testing.T) {
 	t.Run("the database says so", func(t *testing.T) {
 		t.Parallel()
 		dir := dataDir(t)
-		n := newNode(t, "SVC_DATA_DIR="+dir)
+		n := newNode(t, brief, "SVC_DATA_DIR="+dir)
 		n.start()
 		server, err := private.Connect(t.Context(), dir)
 		if err != nil {
@@ -367,7 +367,7 @@ func upload(ctx context.Context, c *caller, name string, content []byte) (answer
 func TestPrivatePostgresKilled(t *testing.T) {
 	ctx := within(t, 75*time.Second)
 	dir := dataDir(t)
-	n := newNode(t, "SVC_DATA_DIR="+dir)
+	n := newNode(t, brief, "SVC_DATA_DIR="+dir)
 	n.start()
 	c := n.tenant("killed")
 	agent := c.publish(t, "Helper", simulatedModel)

@@ -17,11 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"agentsvc/cmd/svc/client"
 	"agentsvc/cmd/svc/clitest"
 	"agentsvc/persistence/failpoint"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/model/fake"
 )
 
@@ -92,8 +91,14 @@ type process struct {
 	end chan struct{} // closed when cmd has ended
 }
 
-// newNode prepares a node with a private Postgres; start runs it. A short lease keeps restarts fast if the
-// database is a shared one.
+// calm is the lease of a node, unless its test sets another one: a lease that expires because the machine is busy would
+// be a crash. On a private Postgres a node does not wait for the lease of the node before it.
+const calm = "SVC_CLUSTER_LEASE=30s"
+
+// brief is for tests that kill a node on a database that stays, or cut a node off from its database.
+const brief = "SVC_CLUSTER_LEASE=3s"
+
+// newNode prepares a node with a private Postgres; start runs it.
 func newNode(t *testing.T, env ...string) *node {
 	t.Helper()
 	dir := dataDir(t)
@@ -102,7 +107,7 @@ func newNode(t *testing.T, env ...string) *node {
 	}) {
 		prepare(t, dir)
 	}
-	p, err := newProcess(dir, env...)
+	p, err := newProcess(dir, append([]string{calm}, env...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +153,7 @@ func prepare(t *testing.T, dir string) {
 }
 
 func newProcess(dir string, env ...string) (*process, error) {
-	addr, leave, err := reserve()
+	addr, leave, err := testkit.Reserve()
 	if err != nil {
 		return nil, err
 	}
@@ -158,39 +163,10 @@ func newProcess(dir string, env ...string) (*process, error) {
 	return p, nil
 }
 
-// reserve returns an address that is given to no other process until it is released, whether or not a server
-// listens there. A socket is bound to it that never listens: Linux then does not hand out the port for port 0,
-// but accepts a bind to it by number.
-func reserve() (addr string, leave func(), err error) {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, err
-	}
-	leave = func() { unix.Close(s) }
-	var bound unix.Sockaddr
-	err = unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	if err == nil {
-		err = unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	if err == nil {
-		bound, err = unix.Getsockname(s)
-	}
-	if err != nil {
-		leave()
-		return "", nil, err
-	}
-	return fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port), leave, nil
-}
-
-// reserved is reserve until the test ends.
+// reserved is testkit.Reserved.
 func reserved(t *testing.T) string {
 	t.Helper()
-	addr, leave, err := reserve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(leave)
-	return addr
+	return testkit.Reserved(t)
 }
 
 // dataDir returns a directory that an unprivileged Postgres can reach, unlike t.TempDir under a root-only
@@ -261,10 +237,11 @@ func sharedNode(t *testing.T) *node {
 }
 
 // stopShared stops the shared node in order, so that its Postgres ends too. It returns an error with the node's
-// goroutines if that takes longer than SIGTERM may (docs/operator-guide.md).
+// goroutines if that takes far longer than SIGTERM may (docs/operator-guide.md): Postgres writes what all tests left to
+// a disk that may be slow.
 func stopShared() (err error) {
 	if shared.process != nil {
-		if err = shared.process.signal(syscall.SIGTERM, sharedDrain+10*time.Second); err != nil {
+		if err = shared.process.signal(syscall.SIGTERM, sharedDrain+30*time.Second); err != nil {
 			shared.process.signal(syscall.SIGQUIT, 5*time.Second)
 			_, goroutines, _ := strings.Cut(shared.process.logged(), "SIGQUIT: quit")
 			err = fmt.Errorf("the shared node: %w\n%s", err, goroutines)

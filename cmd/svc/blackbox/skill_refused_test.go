@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -10,13 +9,7 @@ import (
 // A Chromium elsewhere that refuses is no browser: a dry run is BROWSER_SKILL_UNAVAILABLE (service.md, Errors), which
 // the model hears too, and so is a recorder session.
 func TestABrowserElsewhereThatRefuses(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := ln.Addr().String()
-	ln.Close()
-	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_BROWSER_CDP=http://"+at)
+	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_BROWSER_CDP=http://"+reserved(t))
 	n.start()
 	c := n.tenant("refused")
 	b := c.backOffice(t, "Cancel", object{})
