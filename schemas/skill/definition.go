@@ -344,6 +344,13 @@ func (d *Definition) Split() (before []Step, commit *Step, after []Step) {
 	return steps[:i:i], &steps[i], steps[i+1:]
 }
 
+// BeforeCommit returns all steps that are performed before the commit: those of the sign-in, then
+// those of the main phase.
+func (d *Definition) BeforeCommit() []Step {
+	before, _, _ := d.Split()
+	return append(d.SignInSteps(), before...)
+}
+
 // Bound returns the parameters that a step or an address uses, in their order. The others are
 // never asked of the model.
 func (d *Definition) Bound() []Param {

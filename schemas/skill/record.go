@@ -227,8 +227,9 @@ type Recording struct {
 	Checks       []Check
 	SecretRefs   []string
 
-	made  int // steps, with those that were removed
-	known map[string]Element
+	made   int // steps, with those that were removed
+	known  map[string]Element
+	signIn map[string]bool // the steps that are of the sign-in by themselves, not because one behind them is
 }
 
 func badAction(path, message string) error {
@@ -332,8 +333,22 @@ func (r *Recording) Add(s Step, el *Element) {
 	if s.Secret && !slices.Contains(r.SecretRefs, s.SecretRef) {
 		r.SecretRefs = append(r.SecretRefs, s.SecretRef)
 	}
-	if s.InSignIn() { // what leads to it belongs to it
-		for i := range r.Steps {
+	if r.signIn == nil {
+		r.signIn = map[string]bool{}
+	}
+	r.signIn[s.ID] = s.InSignIn()
+	r.phases()
+}
+
+// phases puts the steps up to the last one of the sign-in into that phase, because what leads to it
+// belongs to it, and those behind it into the main phase.
+func (r *Recording) phases() {
+	last := len(r.Steps) - 1
+	for last >= 0 && !r.signIn[r.Steps[last].ID] {
+		last--
+	}
+	for i := range r.Steps {
+		if r.Steps[i].Phase = Main; i <= last {
 			r.Steps[i].Phase = SignIn
 		}
 	}
@@ -384,8 +399,9 @@ func (r *Recording) Commit(id string) error {
 		return badAction("step_id", "must name a step after the sign-in")
 	}
 	for i := at; i < len(r.Steps); i++ {
-		r.Steps[i].Phase = Main
+		delete(r.signIn, r.Steps[i].ID)
 	}
+	r.phases()
 	r.CommitStepID = id
 	return nil
 }
@@ -544,7 +560,8 @@ func (r *Recording) Expect(l *Locator, text string) error {
 	return nil
 }
 
-// Undo removes the last step, and its parameter if no other step uses it.
+// Undo removes the last step, and its parameter if no other step uses it. Steps that were of the
+// sign-in because of it alone are of the main phase again.
 func (r *Recording) Undo() error {
 	if len(r.Steps) == 0 {
 		return badAction("kind", "there is no step")
@@ -555,6 +572,8 @@ func (r *Recording) Undo() error {
 	}
 	r.Steps = r.Steps[:len(r.Steps)-1]
 	delete(r.known, last.ID)
+	delete(r.signIn, last.ID)
+	r.phases()
 	if last.ID == r.CommitStepID {
 		r.CommitStepID = ""
 	}

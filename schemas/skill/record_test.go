@@ -108,6 +108,38 @@ func TestARecordingBecomesASkill(t *testing.T) {
 	}
 }
 
+// A step is of the sign-in while a secret behind it, or the page's own password field after one, says so: not any longer when
+// those steps are undone.
+func TestTheSignInOfARecording(t *testing.T) {
+	t.Parallel()
+	pw := &Element{Locator: Locator{Selector: "#pw"}, Secret: true}
+	r := &Recording{StartURL: "https://a.example/"}
+	phases := func() (out string) {
+		for _, s := range r.Steps {
+			out += string(s.Phase) + " "
+		}
+		return out
+	}
+	for i, row := range []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { record(t, r, Action{Kind: "type", Value: val("7")}, onto("#amount"), true); return nil }, "main "},
+		{func() error { record(t, r, Action{Kind: "type", Value: val("oops-1")}, pw, true); return nil }, "auth auth "},
+		{r.Undo, "main "},
+		{func() error { record(t, r, Action{Kind: "type", Value: val("right")}, pw, true); return nil }, "auth auth "},
+		{func() error { record(t, r, Action{Kind: "type", Value: val("8")}, onto("#other"), false); return nil }, "auth auth main "},
+		{func() error { record(t, r, Action{Kind: "click"}, onto("#enter"), true); return nil }, "auth auth auth auth "},
+		{r.Undo, "auth auth main "},
+		{func() error { record(t, r, Action{Kind: "click"}, onto("#send"), true); return r.Commit("s6") }, "auth auth main main "},
+		{func() error { record(t, r, Action{Kind: "click"}, onto("#more"), true); return r.Undo() }, "auth auth main main "},
+	} {
+		if err := row.do(); err != nil || phases() != row.want {
+			t.Errorf("%d: %v, phases %s, want %s", i, err, phases(), row.want)
+		}
+	}
+}
+
 // A parameter that an address uses stays, with what it allows, when the step that had its value takes another one and comes back.
 func TestAParameterOfAnAddressStays(t *testing.T) {
 	t.Parallel()

@@ -408,16 +408,16 @@ type Mismatch struct {
 }
 
 // Compare returns the first difference between what a person approved and the page just before
-// the commit: another path of the address, or a bound field that does not hold the value that is
-// committed. preview is the address that the person saw, "" if nothing was shown before. read is
-// what the fields hold, by parameter.
+// the commit: another path of the address, or a bound field, of the sign-in too, that does not hold
+// the value that is committed. preview is the address that the person saw, "" if nothing was shown
+// before. read is what the fields hold, by parameter.
 func (d *Definition) Compare(preview, now string, v Values, read map[string]string) *Mismatch {
 	if preview != "" && !SamePage(preview, now) {
 		return &Mismatch{URL: now}
 	}
-	before, _, _ := d.Split()
-	for i := range before {
-		name := before[i].Param
+	filled := d.BeforeCommit()
+	for i := range filled {
+		name := filled[i].Param
 		want, there := v.Text(name)
 		if name == "" || !there {
 			continue

@@ -321,6 +321,29 @@ func TestThePageIsStillTheOneThatWasApproved(t *testing.T) {
 	}
 }
 
+// The commit sends what the fields of the sign-in hold too, where its page is that of the commit.
+func TestAFieldOfTheSignInIsCompared(t *testing.T) {
+	t.Parallel()
+	d, err := Load(json.RawMessage(`{"start_url":"https://a.test/","target_hosts":["a.test"],"commit_step_id":"go","params":[{"name":"amount","type":"string"},{"name":"note","type":"string"}],"steps":[
+		{"id":"sum","phase":"auth","kind":"type","target":{"selector":"#sum"},"param":"amount"},{"id":"go","kind":"click","target":{"selector":"#go"}},
+		{"id":"later","kind":"type","target":{"selector":"#note"},"param":"note"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := d.Bind(t.Context(), ForDryRun, json.RawMessage(`{"amount": "7", "note": "x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for held, want := range map[string]bool{"7": true, "70": false} {
+		if m := d.Compare("", "https://a.test/", b.Values, map[string]string{"amount": held}); (m == nil) != want || m != nil && m.Field != "amount" {
+			t.Errorf("a field that holds %s: %+v", held, m)
+		}
+	}
+	if m := d.Compare("", "https://a.test/", b.Values, nil); m == nil {
+		t.Error("a field that was never read is approved")
+	}
+}
+
 // With other values the page of a preview is where a navigate step puts them: in its own place of the path, on its own host.
 func TestAPageOfOtherValues(t *testing.T) {
 	d, err := Load(json.RawMessage(`{"start_url":"https://a.test/","target_hosts":["a.test"],"commit_step_id":"go","params":[

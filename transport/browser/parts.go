@@ -242,7 +242,7 @@ func (s *session) prepare(ctx context.Context) (*skill.Report, error) {
 			}
 		}
 		var err error
-		if r.Read, err = s.readBack(ctx, before); err != nil {
+		if r.Read, err = s.readBack(ctx); err != nil {
 			return err
 		}
 		r.Event = skill.Landed
@@ -267,10 +267,12 @@ func (s *session) shotName(name string) string {
 	return name
 }
 
-// readBack reads the bound fields again, and returns what they hold by parameter. A field that is no longer on the page, as
-// in a form of several pages, keeps what it held when it was filled. Of the fields of one parameter, one that holds another
+// readBack reads the bound fields again, of the sign-in too, because its page may be that of the commit, and returns what
+// they hold by parameter. A field that is no longer on the page, as in a form of several pages, keeps what it held when it
+// was filled. Of the fields of one parameter, one that holds another
 // value than the parameter's counts.
-func (s *session) readBack(ctx context.Context, steps []skill.Step) (map[string]string, error) {
+func (s *session) readBack(ctx context.Context) (map[string]string, error) {
+	steps := s.job.Definition.BeforeCommit()
 	now := make([]*string, len(steps))
 	err := together(len(steps), func(i int) (err error) {
 		st := &steps[i]
@@ -291,12 +293,6 @@ func (s *session) readBack(ctx context.Context, steps []skill.Step) (map[string]
 		want, _ := s.job.Values.Text(name)
 		if before, known := read[name]; there && (!known || before == want) {
 			read[name] = text
-		}
-	}
-	for _, st := range s.job.Definition.SignInSteps() { // their pages are behind
-		text, there := s.read[st.ID]
-		if _, known := read[st.Param]; there && !known {
-			read[st.Param] = text
 		}
 	}
 	return read, err

@@ -285,6 +285,37 @@ func TestSecretsOfARecordingAreThoseOfItsSteps(t *testing.T) {
 	}
 }
 
+// A value that the page makes another one is no dry run that landed, whatever a password field on the page made of its step:
+// one that asks for a number beside it, or one into which something was typed by mistake.
+func TestARecordedValueThatThePageChanges(t *testing.T) {
+	t.Parallel()
+	const form = `<input id=amount><input id=note oninput="document.getElementById('amount').value = '70'">`
+	for name, c := range map[string]struct {
+		page    string
+		actions []string
+	}{
+		"beside a number that is asked for": {`<form id=f onsubmit="this.remove(); document.getElementById('g').hidden = false; return false"><input id=user><input id=password type=password><button>Sign in</button></form>
+			<form id=g hidden onsubmit="return false">` + form + `<input id=pin type=password placeholder="PIN, above 1000 only"></form>`, []string{
+			`{"kind":"type","target":{"selector":"#user"},"value":"bob-1","secret_ref":"user"}`, `{"kind":"type","target":{"selector":"#password"},"value":"right-4"}`,
+			`{"kind":"press","target":{"selector":"#password"},"value":"Enter"}`, `{"kind":"type","target":{"selector":"#amount"},"value":"7","param":"amount"}`}},
+		"before a secret that was undone": {form + `<input id=password type=password>`, []string{
+			`{"kind":"type","target":{"selector":"#amount"},"value":"7","param":"amount"}`, `{"kind":"type","target":{"selector":"#password"},"value":"oops-1"}`, `{"kind":"undo"}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPupil(t, recorderOf(quickly(t)), id.TenantID{UUID: id.NewAnywhere()})
+			p.start(serves(t, `<title>Pay</title>`+c.page+`<button id=send>Send</button>`).url + "/")
+			p.act(append(c.actions, `{"kind":"type","target":{"selector":"#note"},"value":"x"}`, `{"kind":"commit","target":{"selector":"#send"}}`)...)
+			if err := p.ask(msg.RecordFinish, nil); err != nil {
+				t.Fatal(err)
+			}
+			if d := p.last.DryRun; d == nil || d.Status != skill.ReplayFailed || d.Code != skill.CodePrecommitMismatch {
+				t.Errorf("%+v of %+v", d, p.last.Steps)
+			}
+		})
+	}
+}
+
 // recorderOf returns the recorder of a browser that tests share.
 func recorderOf(b *Browser) *Recorder {
 	b.mu.Lock()
