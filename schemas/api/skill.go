@@ -73,7 +73,7 @@ type SkillDetail struct {
 	Skill              *Skill       `json:"skill" null:"false"`
 	Grants             []SkillGrant `json:"grants" doc:"Who may call its tools, newest first; at most 100 of them."`
 	Runs               []SkillRun   `json:"runs" doc:"The last 20 runs, newest first."`
-	CredentialsDropped bool         `json:"credentials_dropped,omitempty" doc:"true: the skill visits another host now, and the old secrets were dropped."`
+	CredentialsDropped bool         `json:"credentials_dropped,omitempty" doc:"true: the skill opens another origin now, and the old secrets were dropped."`
 }
 
 // SkillGrantOp is an operation that a grant allows.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"agentsvc/schemas/lifecycle"
 )
@@ -369,8 +370,41 @@ func (d *Definition) Bound() []Param {
 	return slices.DeleteFunc(slices.Clone(d.Params), func(p Param) bool { return !used[p.Name] })
 }
 
-// Moved reports whether a change leads to a host that had no secrets before, so that they must be
-// dropped (open-parts.md, Changes, "Credentials follow no changed address").
+// Moved reports whether a change leads to an origin (scheme, host, port) that had no secrets before,
+// so that they must be dropped (open-parts.md, Changes, "Credentials follow no changed address"). A
+// host is reached by the schemes of the addresses that name it; by https if none does.
 func Moved(from, to *Definition) bool {
+	had := from.origins()
+	for _, h := range from.TargetHosts {
+		if !had["http://"+h] {
+			had["https://"+h] = true
+		}
+	}
+	for o := range to.origins() {
+		if !had[o] {
+			return true
+		}
+	}
 	return slices.ContainsFunc(to.TargetHosts, func(h string) bool { return !slices.Contains(from.TargetHosts, h) })
+}
+
+// origins returns the origins of the addresses that a definition opens, with the hosts as in
+// target_hosts.
+func (d *Definition) origins() map[string]bool {
+	out := map[string]bool{}
+	add := func(address string) {
+		scheme, _, _ := strings.Cut(address, "://")
+		if a, message := parseLanding(address); message == "" {
+			out[strings.ToLower(scheme)+"://"+a.host] = true
+		}
+	}
+	add(d.StartURL)
+	for _, steps := range [][]Step{d.Steps, d.Compensation} {
+		for i := range steps {
+			if steps[i].Kind == Navigate {
+				add(steps[i].Literal())
+			}
+		}
+	}
+	return out
 }

@@ -441,10 +441,38 @@ func TestScope(t *testing.T) {
 
 func TestMoved(t *testing.T) {
 	t.Parallel()
-	from := &Definition{TargetHosts: []string{"a.example", "b.example"}}
-	for want, hosts := range map[bool][]string{false: {"b.example"}, true: {"a.example", "a.example:8443"}} {
-		if got := Moved(from, &Definition{TargetHosts: hosts}); got != want {
-			t.Errorf("%v: %v", hosts, got)
+	// of returns a definition that begins at the first address and opens the others.
+	of := func(hosts string, addresses ...string) *Definition {
+		d := &Definition{StartURL: addresses[0], TargetHosts: strings.Fields(hosts)}
+		for i, a := range addresses[1:] {
+			s := Step{Kind: Navigate, Value: (*Text)(&a)}
+			if i == 0 {
+				d.Steps = append(d.Steps, s)
+			} else {
+				d.Compensation = append(d.Compensation, s)
+			}
+		}
+		return d
+	}
+	from := of("a.example b.example a.example:8443 c.example:80", "https://a.example/", "https://a.example:8443/x", "http://c.example/")
+	for _, row := range []struct {
+		to   *Definition
+		want bool
+	}{
+		{from, false},
+		{of("b.example a.example", "https://a.example/other", "https://b.example/{{x}}"), false},
+		{of("a.example", "HTTPS://A.example:443/"), false},
+		{of("a.example:8443 c.example:80", "https://a.example:8443/", "http://c.example/", "http://c.example:80/{{y}}"), false},
+		{of("a.example d.example", "https://a.example/"), true},
+		{of("a.example a.example:9443", "https://a.example/"), true},
+		{of("a.example", "http://a.example:443/"), true},
+		{of("a.example:8443", "http://a.example:8443/"), true},
+		{of("a.example b.example", "https://a.example/", "http://b.example:443/"), true},
+		{of("a.example a.example:8443", "https://a.example/", "https://a.example/", "http://a.example:8443/{{x}}"), true},
+		{of("c.example:80", "https://c.example:80/"), true},
+	} {
+		if got := Moved(from, row.to); got != row.want {
+			t.Errorf("to %s of %v: %v", row.to.StartURL, row.to.TargetHosts, got)
 		}
 	}
 }
