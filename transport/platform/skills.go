@@ -23,7 +23,9 @@ const skillsTag = "Browser skills"
 
 // SkillRuns starts dry runs of browser skills, and reads runs.
 type SkillRuns interface {
-	// DryRun runs a skill up to its commit step and waits for the end. by is who asked for it.
+	// DryRun runs a skill up to its commit step and waits for the end. by is who asked for it. While
+	// the dry run of an earlier request with the same by.Idem is in progress, it waits for that one,
+	// for 5 s at most, and then is IDEMPOTENCY_IN_PROGRESS.
 	// Without a browser it is BROWSER_SKILL_UNAVAILABLE, and a run that does not land is
 	// BROWSER_SKILL_RUN_FAILED with its extensions; its row is kept.
 	DryRun(ctx context.Context, by store.By, of *store.Skill, values skill.Values) (*api.SkillRun, error)
@@ -378,9 +380,7 @@ func (p *Platform) dryRunSkill(ctx context.Context, c *edge.Caller, in *dryRunSk
 	if p.SkillRuns == nil {
 		return nil, noBrowser()
 	}
-	who := by(c)
-	who.Idem = nil                                             // the answer is kept below
-	run, err := p.SkillRuns.DryRun(ctx, who, of, bound.Values) // the commit that begins it audits it
+	run, err := p.SkillRuns.DryRun(ctx, by(c), of, bound.Values) // the commit that begins it audits it
 	if err != nil {
 		return nil, err
 	}
@@ -425,8 +425,8 @@ func (p *Platform) getSkillRun(ctx context.Context, c *edge.Caller, in *oneSkill
 	return &api.SkillRunAnswer{Run: run}, nil
 }
 
-// shotKey is the form of a screenshot's key below the tenant: run and step.
-var shotKey = regexp.MustCompile(`^[0-9a-f-]{36}/[A-Za-z0-9_-]{1,64}\.jpg$`)
+// shotKey is the form of a screenshot's key below the tenant: run, step, and filling if it is not the first.
+var shotKey = regexp.MustCompile(`^[0-9a-f-]{36}/[A-Za-z0-9_-]{1,64}(\.[23])?\.jpg$`)
 
 func (p *Platform) downloadSkillShot(ctx context.Context, c *edge.Caller, in *skillShot) (*edge.Download, error) {
 	// The key begins with the caller's own tenant, or it is not looked for.

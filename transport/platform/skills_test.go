@@ -33,11 +33,13 @@ type dryRuns struct {
 	mu    sync.Mutex // guards the fields below
 	fails error
 	runs  []api.SkillRun
+	idem  *store.Idem // of the last
 }
 
-func (d *dryRuns) DryRun(_ context.Context, _ store.By, of *store.Skill, v skill.Values) (*api.SkillRun, error) {
+func (d *dryRuns) DryRun(_ context.Context, by store.By, of *store.Skill, v skill.Values) (*api.SkillRun, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.idem = by.Idem
 	if d.fails != nil {
 		return nil, d.fails
 	}
@@ -156,7 +158,7 @@ func TestSkillRoutes(t *testing.T) {
 
 	_, err := w.admin.Exec(t.Context(), `UPDATE tenants SET residency = '{"allowed_hosts": ["other.example"]}' WHERE id = $1`, w.a.tenant)
 	w.must(err)
-	key := store.SkillShot(w.a.tenant, id.SkillRunID{UUID: id.NewAnywhere()}, "s-1")
+	key := store.SkillShot(w.a.tenant, id.SkillRunID{UUID: id.NewAnywhere()}, strings.Repeat("s", 64)+".2")
 	_, _, err = w.Platform.Files.Put(t.Context(), key, bytes.NewReader([]byte("jpeg")), 100)
 	w.must(err)
 	runs.mu.Lock()
@@ -189,6 +191,17 @@ func TestSkillRoutes(t *testing.T) {
 	w.must(w.admin.QueryRow(t.Context(), "SELECT count(*) FROM tool_grants WHERE tenant_id = $1 AND source = 'browser_skill'", w.a.tenant).Scan(&left))
 	if left != 0 {
 		t.Errorf("%d grants are left", left)
+	}
+	runs.mu.Lock()
+	runs.fails = nil
+	runs.mu.Unlock()
+	for _, replayed := range []string{"", "true"} {
+		if got := w.call(w.b, "POST", "/v1/browser-skills/"+w.b.skill.String()+"/dry-run", `{"params": {"order": "1"}}`, "Idempotency-Key", "k"); got.status != 200 || got.header.Get("Idempotency-Replayed") != replayed {
+			t.Errorf("a dry run with a key: %d %s, replayed %q", got.status, got.body, got.header.Get("Idempotency-Replayed"))
+		}
+	}
+	if runs.idem == nil {
+		t.Error("the dry run does not know the key of its request, which other nodes may repeat")
 	}
 	w.Platform.SkillRuns = nil
 	made := w.call(w.b, "POST", "/v1/browser-skills/"+w.b.skill.String()+"/dry-run", `{"params": {"order": "1"}}`)

@@ -210,6 +210,122 @@ func TestCallsOfASkill(t *testing.T) {
 	}
 }
 
+// service.md, Conventions of open-parts.md: a repeat of a dry run waits for the first one, on any node, which may have left its
+// caller. One that ends without landing gives way, as does one that begins in between.
+func TestARepeatedDryRun(t *testing.T) {
+	t.Parallel()
+	d, err := skill.Load(json.RawMessage(claim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &store.Skill{ID: id.SkillID{UUID: id.NewAnywhere()}, Slug: "book", Definition: d, Policy: &skill.Policy{}}
+	bound, _, err := d.Bind(t.Context(), skill.ForDryRun, json.RawMessage(`{"n":7}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := id.SkillRunID{UUID: id.NewAnywhere()}
+	idem := &store.Idem{Digest: [32]byte{1}, Fingerprint: [32]byte{2}}
+	for name, c := range map[string]struct {
+		idem  *store.Idem
+		ends  skill.Status // of the first, after a second; empty: later than anyone waits
+		held  bool         // by the first, before the request
+		taken bool         // by the first, while the request begins its own
+		want  string
+		begun int
+		after time.Duration
+	}{
+		"the first goes on":             {idem, "", true, false, "in progress", 0, 5 * time.Second},
+		"the first lands":               {idem, skill.Succeeded, true, false, "the first", 0, time.Second},
+		"the first does not land":       {idem, skill.Failed, true, false, "its own", 1, time.Second},
+		"the first begins in between":   {idem, skill.Succeeded, false, true, "the first", 1, time.Second},
+		"it is the first":               {idem, "", false, false, "its own", 1, 0},
+		"a request without such a key":  {nil, "", true, false, "its own", 1, 0},
+		"another request with this key": {&store.Idem{Digest: idem.Digest}, "", true, false, "its own", 1, 0},
+		"the same request, another key": {&store.Idem{Fingerprint: idem.Fingerprint}, "", true, false, "its own", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rows := &firstRows{first: first, held: c.held, taken: c.taken}
+				box := &Toolbox{}
+				box.Skills = &Skills{Rows: rows, Ask: rows.ask, Available: func() error { return nil }}
+				by := store.By{Tenant: id.TenantID{UUID: id.NewAnywhere()}, Actor: "user:x", Idem: idem}
+				rows.of = startDryRun(by, of, bound.Values).Key
+				began := time.Now()
+				if c.ends != "" {
+					time.AfterFunc(time.Second, func() {
+						rows.end(c.ends)
+						box.Skills.Changed(first)
+					})
+				}
+				by.Idem = c.idem
+				run, mine, err := box.beginDryRun(t.Context(), by, of, bound.Values)
+				got := "its own"
+				var p *problem.Error
+				switch {
+				case errors.As(err, &p) && p.Code == problem.CodeIdempotencyInProgress && p.RetryAfter > 0:
+					got = "in progress"
+				case err != nil:
+					t.Error(err)
+				case run == first && !mine:
+					got = "the first"
+				}
+				if took := time.Since(began); got != c.want || took != c.after || rows.begun != c.begun {
+					t.Errorf("%s after %v, %d begun", got, took, rows.begun)
+				}
+			})
+		})
+	}
+}
+
+// firstRows are rows with the run of a first request.
+type firstRows struct {
+	skillRows
+	first       id.SkillRunID
+	of          string // its key
+	held, taken bool
+	begun       int
+}
+
+func (r *firstRows) Run(_ context.Context, _ id.TenantID, run id.SkillRunID) (*store.SkillRun, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if run == r.first && r.row == nil {
+		return &store.SkillRun{Status: skill.Running}, nil
+	}
+	return r.row, nil
+}
+
+func (r *firstRows) Holder(_ context.Context, _ id.TenantID, key string) (*id.SkillRunID, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held && key == r.of {
+		return &r.first, nil
+	}
+	return nil, nil
+}
+
+func (r *firstRows) end(s skill.Status) {
+	row := ended(s, "")
+	row.Held = false
+	r.set(row)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = false
+}
+
+// ask begins a run unless another one has the key.
+func (r *firstRows) ask(_ context.Context, _ id.TenantID, _ id.SkillRunID, m any) (any, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun++
+	if r.taken {
+		r.taken, r.held = false, true
+		return nil, problem.New(problem.CodeInUse, "")
+	}
+	return msg.SkillStands{}, nil
+}
+
 // A call that repeats one of its turn gets the run that this one made or found. If that one was not begun,
 // it says so.
 func TestACallThatRepeatsAnother(t *testing.T) {
