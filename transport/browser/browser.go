@@ -61,12 +61,13 @@ type Browser struct {
 	cfg    Config
 	places *places
 
-	mu      sync.Mutex // guards what is below
-	engine  *engine    // nil: none is running
-	sandbox sandbox    // what the machine was found to allow
-	closed  bool
+	stopping chan struct{} // closed by Close, which holds mu
 
-	recorder *Recorder // nil: there is none
+	mu       sync.Mutex // guards what is below
+	engine   *engine    // nil: none is running
+	starting *launching // nil: none is being started
+	sandbox  sandbox    // what the machine was found to allow
+	recorder *Recorder  // nil: there is none
 }
 
 // New returns a Browser. It starts no process; it ends those that a killed process of the same
@@ -99,7 +100,7 @@ func New(cfg Config) (*Browser, error) {
 	if cfg.Dir == "" {
 		cfg.Dir = homeOf(cfg.DataDir)
 	}
-	b := &Browser{cfg: cfg, places: newPlaces(cfg.Pages, cfg.TenantPages, cfg.Queue)}
+	b := &Browser{cfg: cfg, places: newPlaces(cfg.Pages, cfg.TenantPages, cfg.Queue), stopping: make(chan struct{})}
 	return b, sweep(cfg.Dir, cfg.Name)
 }
 
@@ -126,8 +127,8 @@ func (b *Browser) Available() error {
 }
 
 func (b *Browser) available() error {
-	if b.closed {
-		return fmt.Errorf("%w: this node is stopping", ErrUnavailable)
+	if b.stops() {
+		return errStopping
 	}
 	if _, err := b.driver(); err != nil {
 		return err
@@ -143,6 +144,18 @@ func (b *Browser) available() error {
 	}
 	return nil
 }
+
+// stops reports whether Close was called.
+func (b *Browser) stops() bool {
+	select {
+	case <-b.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+var errStopping = fmt.Errorf("%w: this node is stopping", ErrUnavailable)
 
 var errNoSandbox = fmt.Errorf("%w: this machine does not let Chromium use its sandbox: allow unprivileged user namespaces, "+
 	"or set SVC_BROWSER_NO_SANDBOX=true if something else confines the service", ErrUnavailable)
@@ -197,18 +210,29 @@ type Session interface {
 	Close()
 }
 
-// Close ends all sessions and the browser.
+// Close ends all sessions and the browser, also one that is being started. It waits for the end of their processes until
+// ctx ends.
 func (b *Browser) Close(ctx context.Context) error {
 	b.mu.Lock()
-	b.closed = true
-	e, r := b.engine, b.recorder
+	if !b.stops() {
+		close(b.stopping)
+	}
+	e, l, r := b.engine, b.starting, b.recorder
 	b.mu.Unlock()
 	b.places.close()
 	if e != nil {
-		e.end(errors.New("this node is stopping"))
+		e.end(errStopping)
 	}
 	if r != nil {
 		r.close()
+	}
+	if l != nil {
+		select {
+		case <-l.done:
+			e = l.e
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if e == nil {
 		return nil

@@ -54,46 +54,93 @@ func (e *engine) end(why error) {
 	})
 }
 
-// running returns the engine, which it starts if there is none. Jobs that come meanwhile wait.
+// launching is an engine that is being started.
+type launching struct {
+	done chan struct{} // closed when the fields below are set
+	e    *engine       // nil: it did not start
+	err  error
+}
+
+// running returns the engine, which it starts if there is none. Jobs that come meanwhile wait for the same start, which goes
+// on if they leave.
 func (b *Browser) running(ctx context.Context) (*engine, error) {
+	e, l, err := b.current(ctx)
+	if l == nil {
+		return e, err
+	}
+	select {
+	case <-l.done:
+		return l.e, l.err
+	case <-b.stopping:
+		return nil, errStopping
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// current returns the engine that runs, or else its start.
+func (b *Browser) current(ctx context.Context) (*engine, *launching, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.available(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if e := b.engine; e != nil {
 		select {
 		case <-e.dead:
+			b.engine = nil
 		default:
-			return e, nil
+			return e, nil, nil
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	b.engine = nil
-	e, err := b.launch()
-	if err != nil {
-		return nil, err
+	if b.starting == nil {
+		b.starting = &launching{done: make(chan struct{})}
+		go b.begin(b.starting)
 	}
-	b.engine = e
-	return e, nil
+	return nil, b.starting, nil
+}
+
+// begin starts an engine for all who wait for it.
+func (b *Browser) begin(l *launching) {
+	l.e, l.err = b.launch()
+	b.mu.Lock()
+	b.engine, b.starting = l.e, nil
+	if l.e != nil && b.stops() {
+		l.e.end(errStopping)
+	}
+	b.mu.Unlock()
+	close(l.done)
+}
+
+// found notes what the machine allows.
+func (b *Browser) found(s sandbox) {
+	b.mu.Lock()
+	b.sandbox = s
+	b.mu.Unlock()
 }
 
 // launch starts driver and Chromium.
 func (b *Browser) launch() (*engine, error) {
 	tries := []bool{true, false}
+	b.mu.Lock()
 	if b.sandbox == sandboxNone {
 		tries = []bool{false}
 	}
+	b.mu.Unlock()
 	var err error
 	for _, sandboxed := range tries {
 		var e *engine
 		if e, err = b.start(sandboxed); err == nil {
 			if b.cfg.CDP == "" && sandboxed {
-				b.sandbox = sandboxUsed
+				b.found(sandboxUsed)
 			}
 			return e, nil
+		}
+		if b.stops() {
+			return nil, errStopping
 		}
 		if errors.Is(err, errNoSandboxElsewhere) {
 			b.cfg.Log.Error().Err(err).Msg("browser skills are refused")
@@ -102,7 +149,7 @@ func (b *Browser) launch() (*engine, error) {
 		if b.cfg.CDP != "" || !sandboxed || !strings.Contains(err.Error(), "sandbox") {
 			break
 		}
-		b.sandbox = sandboxNone
+		b.found(sandboxNone)
 		if b.cfg.Production && !b.cfg.NoSandbox {
 			b.cfg.Log.Error().Err(errNoSandbox).Msg("browser skills are refused")
 			return nil, errNoSandbox
@@ -117,6 +164,29 @@ func (b *Browser) launch() (*engine, error) {
 var args = []string{
 	"--disable-quic", "--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 	"--disable-gpu", "--disable-dev-shm-usage", "--js-flags=--max-old-space-size=384", "--disable-breakpad", "--disable-crash-reporter", "--no-pings",
+}
+
+// giveUp ends the processes of an engine that takes too long to start, or whose node stops, until its start returns: it may be
+// about to make another.
+func (b *Browser) giveUp(h *home, returned <-chan struct{}) {
+	late := time.NewTimer(launchTimeout)
+	defer late.Stop()
+	select {
+	case <-returned:
+		return
+	case <-b.stopping:
+	case <-late.C:
+	}
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		h.kill()
+		select {
+		case <-returned:
+			return
+		case <-again.C:
+		}
+	}
 }
 
 func (b *Browser) start(sandboxed bool) (*engine, error) {
@@ -151,7 +221,8 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 	go func() {
 		runtime.LockOSThread() // the driver dies with the thread that starts it
 		defer runtime.UnlockOSThread()
-		late := time.AfterFunc(launchTimeout, h.kill)
+		returned := make(chan struct{})
+		go b.giveUp(h, returned)
 		// The driver's standard error ends with the driver, of which the library says nothing.
 		said, unheard := &tail{}, make(chan struct{})
 		hear, say, err := os.Pipe()
@@ -175,7 +246,7 @@ func (b *Browser) start(sandboxed bool) (*engine, error) {
 		} else {
 			err = fmt.Errorf("%w: %s", err, said.String())
 		}
-		late.Stop()
+		close(returned)
 		if err != nil {
 			e.end(err)
 		}

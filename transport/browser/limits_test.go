@@ -214,6 +214,77 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
+// A browser that hangs while it starts holds back neither those who ask whether there is one, nor a job that leaves, nor the
+// end of the node, and leaves no process.
+func TestABrowserThatHangsWhileItStarts(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "hang") // the browser's user reaches it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	chromium := filepath.Join(dir, "chromium")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(chromium, []byte("#!/bin/sh\nsleep 100\ntrue\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Config){
+		"driver":   func(c *Config) { c.Command = []string{"/bin/sh", "-c", "sleep 100; true"} },
+		"chromium": func(c *Config) { c.Chromium = chromium },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			cfg.Name += "-hang-" + name
+			change(&cfg)
+			b, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := serves(t, "")
+			left, leave := context.WithCancel(t.Context())
+			ended := make(chan error, 2)
+			for _, ctx := range []context.Context{left, t.Context()} {
+				go func() {
+					_, err := b.Read(ctx, w.job(t, page("/", false), `{}`))
+					ended <- err
+				}()
+			}
+			family := func() (pids []int) {
+				homes, _ := filepath.Glob(filepath.Join(b.cfg.Dir, cfg.Name+"-*"))
+				for _, h := range homes {
+					pids = append(pids, familyOf(h)...)
+				}
+				return pids
+			}
+			testkit.Eventually(t, "it hangs", func() bool {
+				return slices.ContainsFunc(family(), func(pid int) bool {
+					line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+					return string(line) == "sleep\x00100\x00"
+				})
+			})
+			begin := time.Now()
+			if err := b.Available(); err != nil {
+				t.Error(err)
+			}
+			leave()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("a job that left: %v", err)
+			}
+			limit, cancel := context.WithTimeout(t.Context(), launchTimeout/2)
+			defer cancel()
+			if err := b.Close(limit); err != nil {
+				t.Errorf("the end of the node: %v", err)
+			}
+			if err := <-ended; !errors.Is(err, ErrUnavailable) {
+				t.Errorf("a job that waits: %v", err)
+			}
+			if took := time.Since(begin); took > launchTimeout/2 || len(family()) > 0 || b.Available() == nil {
+				t.Errorf("after %v there are %d processes; available: %v", took, len(family()), b.Available())
+			}
+		})
+	}
+}
+
 // TestMemoryIsBounded: a page that takes more memory than it may have is ended, the browser stays.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()

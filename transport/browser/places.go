@@ -36,7 +36,7 @@ func (p *places) take(ctx context.Context, t id.TenantID) (release func(), err e
 	switch {
 	case p.closed:
 		p.mu.Unlock()
-		return nil, fmt.Errorf("%w: this node is stopping", ErrUnavailable)
+		return nil, errStopping
 	case p.taken < p.all && p.of[t] < p.each && len(p.waiting[t]) == 0:
 		p.give(t)
 		p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *places) take(ctx context.Context, t id.TenantID) (release func(), err e
 	select {
 	case <-w.ready:
 		if p.closed {
-			return nil, fmt.Errorf("%w: this node is stopping", ErrUnavailable)
+			return nil, errStopping
 		}
 		if ctx.Err() == nil {
 			return p.releaser(t), nil
