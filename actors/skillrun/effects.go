@@ -126,11 +126,12 @@ func unavailable() *skill.Report {
 	return &skill.Report{Event: skill.Fails, Fault: &skill.Fault{Code: skill.CodeStepFailed, Message: "This node has no browser.", NoBrowser: true}}
 }
 
-// The fillings of a run. Each has screenshots of its own: those that a person has seen stay.
+// The fillings of a run. Each has screenshots of its own: those that a person has seen stay. No step's
+// id has a point.
 const (
 	firstFilling  = ""
-	secondFilling = "--2"
-	undoing       = "--3" // the compensation, which signs in once more
+	secondFilling = ".2"
+	undoing       = ".3" // the compensation, which signs in once more
 )
 
 // job returns the work of a run, or why the skill may not run.
@@ -157,15 +158,9 @@ func (k *kind) bound(ctx context.Context, s *State, of *store.Skill, filling str
 			return k.cfg.Secrets.Open(ctx, s.Tenant, s.Skill, s.Taught, s.ID, ref)
 		},
 		Keep: func(step string, jpeg []byte) (string, error) {
-			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, shot(step, filling), jpeg)
+			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, step+filling, jpeg)
 		},
 	}, "", nil
-}
-
-// shot returns the name of a step's screenshot in a filling.
-func shot(step, filling string) string {
-	const most = 64
-	return step[:min(len(step), most-len(filling))] + filling
 }
 
 // fit returns the skill, or why it may not run (any more).

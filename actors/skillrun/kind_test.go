@@ -62,7 +62,7 @@ func TestARunCommitsOnce(t *testing.T) {
 		fmt.Sprintf(`{"browser_skill_id":"%s","run_id":"%s","agent_run_id":"%s","mode":"run","status":"succeeded"}`, w.of, c.id(), c.run) {
 		t.Errorf("heard %s", got)
 	}
-	if w.files[shot(w, c, "go")] != 1 || w.files[shot(w, c, "go--2")] != 1 {
+	if w.files[shot(w, c, "go")] != 1 || w.files[shot(w, c, "go.2")] != 1 {
 		t.Errorf("the screenshot that the person saw was written again: %v", w.files)
 	}
 	testkit.Eventually(t, "all pages are closed", func() bool { return s.pages() == 0 })
@@ -621,7 +621,7 @@ func TestSecrets(t *testing.T) {
 	if got := w.text(`SELECT compensation ->> 'error' FROM browser_skill_runs WHERE id = $1`, c.id()); got != "" || w.opened.Load() != 5 {
 		t.Errorf("the compensation says %q; opened %d times", got, w.opened.Load())
 	}
-	if w.files[shot(w, c, "enter--3")] != 1 {
+	if w.files[shot(w, c, "enter.3")] != 1 {
 		t.Errorf("the screenshots of the compensation are not its own: %v", w.files)
 	}
 }
