@@ -154,15 +154,20 @@ func (t *taught) perform(ctx context.Context, a *skill.Action) error {
 		}
 	case skill.ActExpect:
 		if a.X == nil && a.Target == nil {
+			if t.s.secrets.shows(a.Text()) {
+				return holdsSecret()
+			}
 			return t.rec.Expect(nil, a.Text())
 		}
-	}
-	if t.s.secrets.shows(a.Text()) {
-		return badRecord("value", "holds what was typed as a secret")
 	}
 	el, about, err := t.element(ctx, a)
 	if err != nil {
 		return err
+	}
+	// What becomes a secret is recorded nowhere: it may be what was typed before, or more of it.
+	secret := a.Kind.Step() == skill.Type && (a.SecretRef != "" || about.Secret)
+	if !secret && t.s.secrets.shows(a.Text()) {
+		return holdsSecret()
 	}
 	if about != nil && about.Framed {
 		return badRecord("target", "is a frame: steps in frames are not possible")
@@ -182,6 +187,8 @@ func (t *taught) perform(ctx context.Context, a *skill.Action) error {
 	}
 	return t.step(ctx, a, el, about)
 }
+
+func holdsSecret() error { return badRecord("value", "holds what was typed as a secret") }
 
 // step performs an action that is a step, and records it. A commit that is only marked is not
 // performed.
@@ -498,7 +505,7 @@ func same(a, b *skill.RecorderSession) bool {
 }
 
 // finish ends a session and replays what it recorded as a dry run in a fresh page. A session whose
-// replay did not land may be finished again with other values.
+// replay did not land, or was skipped, may be finished again.
 func (t *taught) finish(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
 	if err := t.take(ctx); err != nil {
 		return nil, err
@@ -526,7 +533,7 @@ func (t *taught) finish(ctx context.Context, q *msg.Record) (*msg.Recorded, erro
 		return nil, err
 	}
 	replays.WithLabelValues(string(replay.Status)).Inc()
-	if replay.Status != skill.ReplayFailed {
+	if replay.Status == skill.ReplayLanded { // else it is finished again
 		clear(t.secrets)
 	}
 	t.mu.Lock()

@@ -285,6 +285,57 @@ func TestSecretsOfARecordingAreThoseOfItsSteps(t *testing.T) {
 	}
 }
 
+// A password is typed on after a pause, again after it was undone, into the field that asks for it again, and may begin as the
+// user name. What else would be recorded holds none of it.
+func TestASecretIsTypedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPupil(t, recorderOf(quickly(t)), id.TenantID{UUID: id.NewAnywhere()})
+	w := serves(t, `<title>Sign in</title><form onsubmit="return false"><input id=user><input id=password type=password><input id=again type=password><input id=note><button>Sign in</button></form>`)
+	p.start(w.url + "/")
+	p.act(`{"kind":"type","target":{"selector":"#password"},"value":"hun"}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"hunter22"}`,
+		`{"kind":"undo"}`,
+		`{"kind":"type","target":{"selector":"#user"},"value":"anna","secret_ref":"user"}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"anna2024"}`,
+		`{"kind":"undo"}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"anna2024"}`,
+		`{"kind":"type","target":{"selector":"#again"},"value":"anna2024"}`)
+	want := map[string]string{"user": "anna", "password": "anna2024", "password_2": "anna2024"}
+	if s := p.r.find(&p.q); !maps.Equal(s.secrets, want) || len(p.last.Steps) != 3 {
+		t.Errorf("%v, %+v", s.secrets, p.last.Steps)
+	}
+	for _, a := range []string{`{"kind":"type","target":{"selector":"#note"},"value":"it is hunter22"}`, `{"kind":"press","target":{"selector":"#note"},"value":"anna"}`,
+		`{"kind":"navigate","value":"` + w.url + `/anna2024"}`, `{"kind":"expect","value":"Hello anna"}`, `{"kind":"expect","target":{"selector":"#note"},"value":"hunter22"}`} {
+		if err := p.try(a); !is(err, problem.CodeInvalidArgs, "value: holds what was typed as a secret") {
+			t.Errorf("%s: %v", a, err)
+		}
+	}
+}
+
+// A recording that was finished without a commit step can be finished as one that only reads, with its secrets.
+func TestARecordingIsFinishedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPupil(t, recorderOf(quickly(t)), id.TenantID{UUID: id.NewAnywhere()})
+	w := serves(t, `<title>Sign in</title><form onsubmit="this.remove(); return false"><input id=password type=password></form><p id=r>Result 5</p><button id=more>More</button>`)
+	p.start(w.url + "/")
+	p.act(`{"kind":"type","target":{"selector":"#password"},"value":"right-4"}`,
+		`{"kind":"press","target":{"selector":"#password"},"value":"Enter"}`,
+		`{"kind":"click","target":{"selector":"#more"}}`,
+		`{"kind":"expect","target":{"selector":"#r"}}`)
+	s := p.r.find(&p.q)
+	for _, c := range []struct {
+		reads bool
+		want  skill.ReplayStatus
+	}{{false, skill.ReplaySkipped}, {true, skill.ReplayLanded}} {
+		if err := p.ask(msg.RecordFinish, func(q *msg.Record) { q.Reads = c.reads }); err != nil || p.last.DryRun == nil || p.last.DryRun.Status != c.want {
+			t.Fatalf("reads only %v: %v %+v", c.reads, err, p.last.DryRun)
+		}
+	}
+	if len(s.secrets) != 0 {
+		t.Errorf("%d secrets are kept after the dry run", len(s.secrets))
+	}
+}
+
 // A value that the page makes another one is no dry run that landed, whatever a password field on the page made of its step:
 // one that asks for a number beside it, or one into which something was typed by mistake.
 func TestARecordedValueThatThePageChanges(t *testing.T) {
