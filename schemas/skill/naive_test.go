@@ -163,6 +163,11 @@ func sentences(doc map[string]any) string {
 		if text, err := json.Marshal(target); err != nil || strings.Contains(string(text), "{{") {
 			return "no selector may contain {{"
 		}
+		for _, one := range append(list(target, "candidates"), str(target, "selector")) {
+			if strings.ContainsAny(one.(string), otherThanCSS) {
+				return "selectors are CSS selectors"
+			}
+		}
 		secret, _ := get(s, "secret").(bool)
 		if secret && (kind != "type" || get(s, "value") != nil || param != "" || !signs || undoes || !slices.Contains(refs, str(s, "secret_ref"))) {
 			return "a secret type step"
@@ -237,13 +242,14 @@ func sentences(doc map[string]any) string {
 	}
 	for _, c := range list(d, "assertions") {
 		kind, element := str(c, "kind"), strings.HasPrefix(str(c, "kind"), "element_")
-		if element != (str(c, "selector") != "") || (kind != "element_present") != (str(c, "value") != "") || kind != "element_text" && str(c, "match") != "" || strings.Contains(str(c, "selector")+str(c, "value"), "{{") {
+		if element != (str(c, "selector") != "") || (kind != "element_present") != (str(c, "value") != "") || kind != "element_text" && str(c, "match") != "" || strings.Contains(str(c, "selector")+str(c, "value"), "{{") ||
+			strings.ContainsAny(str(c, "selector"), otherThanCSS) {
 			return "an assertion"
 		}
 	}
 	fields := map[string]bool{}
 	for _, f := range list(d, "result_fields") {
-		if fields[str(f, "name")] || strings.Contains(str(f, "selector"), "{{") {
+		if fields[str(f, "name")] || strings.Contains(str(f, "selector"), "{{") || strings.ContainsAny(str(f, "selector"), otherThanCSS) {
 			return "a result field"
 		}
 		fields[str(f, "name")] = true
@@ -262,6 +268,9 @@ func sentences(doc map[string]any) string {
 	}
 	return ""
 }
+
+// otherThanCSS is what addresses have and no selector of these tests: outside of brackets it is no CSS.
+const otherThanCSS = "/"
 
 // places and values are what random changes of a create are made of.
 var (
@@ -298,7 +307,8 @@ func TestSavingAgreesWithTheSentences(t *testing.T) {
 			}
 			changes = append(changes, at{place, rapid.SampledFrom(values).Draw(t, "value")})
 		}
-		slices.SortStableFunc(changes, func(a, b at) int { return strings.Count(b.path, "[") - strings.Count(a.path, "[") }) // lists last
+		depth := func(c at) int { return strings.Count(c.path, "[") + strings.Count(c.path, ".") }
+		slices.SortStableFunc(changes, func(a, b at) int { return depth(b) - depth(a) }) // what is replaced as a whole comes last
 		in := Input{Definition: change(tb, full, changes...), Policy: json.RawMessage(rapid.SampledFrom(policies).Draw(t, "policy")), Auth: json.RawMessage(rapid.SampledFrom(auths).Draw(t, "auth")), OwnerAttested: true}
 		_, err := Parse(in)
 		var p *problem.Error
