@@ -110,9 +110,9 @@ WHERE tenant_id = $1 AND id = $2 AND generation = $3 AND content = $4 AND status
 -- Deletes up to $5 chunks of a document that belong to another generation than $3, up to $4. A generation
 -- that is begun later is behind $4, so nothing is deleted of what a later activation writes or shows.
 -- They are named by their places: a join of chunks with chunks compared, in a table without statistics, each with
--- each. Two ranges, because a generation that is kept may have 200,000 chunks, which <> would read.
+-- each. IS TRUE keeps the planner from all chunks of the tenant. Two ranges, because a generation that is kept may have 200,000 chunks, which <> would read.
 -- name: drop
-DELETE FROM kb_chunks WHERE ctid = ANY (ARRAY(
+DELETE FROM kb_chunks WHERE (tenant_id = $1) IS TRUE AND ctid = ANY (ARRAY(
   (SELECT ctid FROM kb_chunks WHERE tenant_id = $1 AND document_id = $2 AND generation < $3 AND generation <= $4 LIMIT $5)
   UNION ALL
   (SELECT ctid FROM kb_chunks WHERE tenant_id = $1 AND document_id = $2 AND generation > $3 AND generation <= $4 LIMIT $5)
