@@ -337,7 +337,7 @@ func (t *taught) element(ctx context.Context, a *skill.Action) (*skill.Element, 
 		}
 		if err := s.do(ctx, func() (err error) {
 			//lint:ignore SA1019 only a handle can be compared with what a selector finds, and the library's other call for one panics
-			node, err = l.ElementHandle(playwright.LocatorElementHandleOptions{Timeout: ms(time.Second)})
+			node, err = l.ElementHandle(playwright.LocatorElementHandleOptions{Timeout: ms(min(patience, s.step))})
 			return err
 		}); err != nil {
 			return nil, nil, err
