@@ -24,6 +24,8 @@ const (
 	// rest is how much longer than such a transaction took the writer rests after it. A document is then a fourth of the
 	// work of one of the database's processors, and the runs beside it do not wait.
 	rest = 3
+	// mostRest bounds a rest: a transaction that waited for a database that hung was not work.
+	mostRest = time.Second
 	// patienceTakeBack bounds how long a reading that its node ends holds up the node's stop.
 	patienceTakeBack = 2 * time.Second
 	// mostChunks bounds a document.
@@ -187,7 +189,7 @@ func (w *writer) flush() error {
 			return err
 		}
 		w.written, vectors = w.written+len(part), vectors[some:]
-		pause(w.ctx, rest*time.Since(began))
+		pause(w.ctx, min(rest*time.Since(began), mostRest))
 	}
 	w.waiting, w.bytes = w.waiting[:0], 0
 	return nil

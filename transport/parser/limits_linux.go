@@ -38,7 +38,7 @@ func giveWay(pid int) {
 		for _, t := range threads {
 			thread, _ := strconv.Atoi(t.Name())
 			if is, err := syscall.Getpriority(syscall.PRIO_PROCESS, thread); err == nil && is != kernelNice-niceness { // one more may have been made
-				again = syscall.Setpriority(syscall.PRIO_PROCESS, thread, niceness) == nil
+				again = syscall.Setpriority(syscall.PRIO_PROCESS, thread, niceness) == nil || again
 			}
 		}
 	}

@@ -173,6 +173,9 @@ func (p *Parser) run(ctx context.Context, file *os.File, in document.Input, c do
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		in2.Close()
+		if err == nil {
+			giveWay(cmd.Process.Pid) // before Wait, which lets another process have the number
+		}
 		started <- err
 		if err == nil {
 			ended <- cmd.Wait()
@@ -181,7 +184,6 @@ func (p *Parser) run(ctx context.Context, file *os.File, in document.Input, c do
 	if err := <-started; err != nil {
 		return info, fmt.Errorf("start a parser: %w", err)
 	}
-	giveWay(cmd.Process.Pid)
 	swelled := p.watch(ctx, cmd.Process.Pid, stop)
 	last, taken := p.take(bufio.NewReaderSize(out, 64<<10), emit, stop)
 	stopped := ctx.Err() != nil // before our own stop
