@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -99,6 +100,17 @@ func ended(parent context.Context, maybeRan bool) *Error {
 // its lease. The server is not to blame.
 func suspended(maybeRan bool) *Error {
 	return &Error{Kind: Cancelled, Message: "the call was cancelled: this node is cut off and sends nothing", MaybeRan: maybeRan, Err: egress.ErrSuspended}
+}
+
+// errMissed is errProcessedNothing of a process that missed a message, this one or an earlier
+// one, because the lease was lost. If it is back, the request can go to another process.
+var errMissed = fmt.Errorf("%w; %w", egress.ErrSuspended, errProcessedNothing)
+
+// missed returns the error of a request that was not written because of errMissed.
+func missed() *Error {
+	e := suspended(false)
+	e.Err = errMissed
+	return e
 }
 
 // dialError describes why a request got no connection, or lost it.

@@ -154,7 +154,9 @@ func (p *process) dead() bool { return p.out.ended.Load() || p.in.missed.Load() 
 // have been.
 func (p *process) ask(ctx context.Context, o *op, r transport.JSONRPCRequest, by transport.Interface) (*transport.JSONRPCResponse, error) {
 	switch {
-	case p.in.cutOff.Load(), !p.in.live(): // before the process misses a message and becomes unusable for others
+	case p.in.cutOff.Load():
+		return nil, missed()
+	case !p.in.live(): // before the process misses a message and becomes unusable for others
 		return nil, suspended(false)
 	case p.dead():
 		return nil, &Error{Kind: Unreachable, Message: "the tool server's process ended", Err: errProcessedNothing}
@@ -173,10 +175,13 @@ func (p *process) ask(ctx context.Context, o *op, r transport.JSONRPCRequest, by
 	if sent {
 		o.wrote()
 	}
-	if err != nil && ctx.Err() == nil && p.in.cutOff.Load() {
-		return nil, suspended(sent)
+	switch {
+	case err == nil, ctx.Err() != nil, !p.in.cutOff.Load():
+		return resp, err
+	case sent:
+		return nil, suspended(true)
 	}
-	return resp, err
+	return nil, missed()
 }
 
 // stop ends the process: it closes the input, and kills the process a second later.

@@ -199,6 +199,26 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 			t.Fatal("it heard of a call")
 		}
 	})
+	t.Run("while others wait behind a part of a call, and the lease comes back at once", func(t *testing.T) {
+		c := newCut(t)
+		pid := c.pid(t)
+		signal(t, pid, syscall.SIGSTOP)
+		in := c.box()
+		first := c.begin(t.Context(), "first", 1<<20)
+		in.full(t)
+		in.over(t, 1<<20)
+		second := c.begin(t.Context(), "second", 1<<10)
+		in.over(t, 1<<20+1<<10)
+		c.lease.short.Store(c.lease.looks.Load() + 1)
+		signal(t, pid, syscall.SIGCONT)
+		cutOff(t, <-first, true)
+		if err := <-second; err != nil { // another process answers it
+			t.Fatalf("%+v", err)
+		}
+		if c.pid(t) == pid || c.told(t, "second") != 1 {
+			t.Fatal("the call was not written to another process")
+		}
+	})
 	t.Run("of a call whose caller has left", func(t *testing.T) {
 		c := newCut(t)
 		pid := c.pid(t)

@@ -17,6 +17,7 @@ type lease struct {
 	lost  atomic.Bool
 	looks atomic.Int64
 	last  atomic.Int64 // > 0: the look of this number, and those behind it, find it lost
+	short atomic.Int64 // > 0: the look of this number finds it lost, those behind it do not
 }
 
 func (l *lease) live() bool {
@@ -24,7 +25,7 @@ func (l *lease) live() bool {
 	if last := l.last.Load(); last > 0 && n >= last {
 		l.lost.Store(true)
 	}
-	return !l.lost.Load()
+	return !l.lost.Load() && n != l.short.Load()
 }
 
 // endAfter has the lease end after so many more looks.
