@@ -262,14 +262,16 @@ export class Chat {
       if (signal.aborted) return;
       this.unqueue();
       const code = e instanceof ApiError ? e.code : "";
-      if (code === "EMBED_RUN_IN_FLIGHT" && this.#threadId) {
+      if (this.#threadId && code === "EMBED_RUN_IN_FLIGHT") {
         // Another tab, or a reply that we lost sight of: show that one first.
         this.#giveBack(turn);
         this.#fail(e);
         return await this.#load(this.#threadId, false);
       }
-      if (code === "NOT_FOUND" && this.#threadId) {
-        // The thread is gone, or somebody else's: what was said begins another.
+      if (this.#threadId && (code === "NOT_FOUND" || code === "IDEMPOTENCY_CONFLICT")) {
+        // The thread is gone, or somebody else's: what was said begins another. Or it did so before,
+        // and the answer was lost. The thread is read when somebody looks again.
+        this.#stale = true;
         this.#threadId = null;
         return this.#post(turn);
       }

@@ -617,3 +617,41 @@ test("a key that is paused in the middle of a reply ends it with that", async ()
   await w.feed("run1", new ApiError(401, "EMBED_KEY_DISABLED", ""));
   assert.deepEqual([w.said()[1], w.notices.at(-1), w.busy], ["a failed", "EMBED_KEY_DISABLED", "idle"]);
 });
+
+test("a message that was accepted without an answer is found in its thread", async () => {
+  const w = new World();
+  const kept = new Map(); // what the service keeps of keys
+  let threads = 0;
+  let lost = true;
+  w.sends = async (content, { threadId, idempotencyKey: key }) => {
+    const of = JSON.stringify([content, threadId || null]);
+    if (kept.has(key) && kept.get(key).of !== of) throw new ApiError(409, "IDEMPOTENCY_CONFLICT", "");
+    if (!kept.has(key)) kept.set(key, { of, sent: { thread_id: threadId || "t" + ++threads, run_id: "run" + kept.size, message_id: "m" } });
+    if (lost) throw new ApiError(0, "NETWORK", "");
+    return kept.get(key).sent;
+  };
+  w.histories = async (id) => ({ items: id === "t1" ? [{ role: "user", content: "A", run_id: "run0", created_at: "2026-11-27T10:00:00Z" }, { role: "assistant", content: "to A", run_id: "run0", created_at: "2026-11-27T10:00:01Z" }] : [] });
+  await w.chat.send("A");
+  lost = false;
+  await w.chat.send("B");
+  await w.feed("run1", completed("to B"));
+  assert.deepEqual([w.said()[0], w.chat.current], ["u unsent A", "t2"]);
+  await w.chat.retry(w.turns[0]);
+  await w.feed("run0", completed("to A"));
+  assert.deepEqual([w.said()[0], w.said().at(-1), w.chat.current, w.busy, threads], ["u done A", "a done to A", "t1", "idle", 2]);
+  w.chat.look();
+  await settle();
+  assert.deepEqual(w.said(), ["u done A", "a done to A"]);
+
+  // One that never arrived goes into the thread on view, as what follows does.
+  const late = new World();
+  late.sends = async (_, { threadId }) => {
+    if (late.sent.length === 1) throw new ApiError(0, "NETWORK", "");
+    return { thread_id: threadId || "t1", run_id: "run" + late.sent.length, message_id: "m" };
+  };
+  await late.chat.send("A");
+  await late.chat.send("B");
+  await late.feed("run2", completed("to B"));
+  await late.chat.retry(late.turns[0]);
+  assert.deepEqual([late.sent.at(-1).threadId, late.sent.at(-1).key], ["t1", late.sent[0].key]);
+});
