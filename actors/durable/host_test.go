@@ -1014,7 +1014,9 @@ func TestRowsAreMadeAgainIfTheyAreOutdated(t *testing.T) {
 	k, asked := toyKind(m, newWorld()), []uint64(nil)
 	rows := k.Rows
 	k.Rows = func(a cluster.Address, prev Loaded[ledger], d Decision[ledger], msg any, op id.OpID, now time.Time) *journal.Commit {
-		asked = append(asked, f.Basis())
+		f.mu.Lock()
+		asked = append(asked, f.now)
+		f.mu.Unlock()
 		return rows(a, prev, d, msg, op, now)
 	}
 	n := node(t, host(k, f, Config{}))
