@@ -61,8 +61,8 @@ func (o *Outbox) flush(batch []*entry) {
 			o.settled(batch, found)
 			return
 		case fenced:
-			o.answerAll(batch, ErrFenced)
 			o.fence()
+			o.answerAll(batch, ErrFenced)
 			return
 		case gone:
 			// Results are written again. Claims that were committed are lost: their

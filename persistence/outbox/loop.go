@@ -364,7 +364,7 @@ func (o *Outbox) refuseAll() {
 	o.answerAll(queue, fmt.Errorf("%w: it was stopped", ErrUnavailable))
 }
 
-// fence ends the outbox's work permanently.
+// fence ends the outbox's work permanently. OnFenced is called before any caller is told.
 func (o *Outbox) fence() {
 	o.mu.Lock()
 	was := o.fenced
@@ -372,14 +372,13 @@ func (o *Outbox) fence() {
 	queue := o.queue
 	o.queue = nil
 	o.mu.Unlock()
+	if !was {
+		o.cfg.Log.Error().Str("member", o.cfg.Member.String()).Msg("this process was declared dead and claims no more deliveries")
+		if o.cfg.OnFenced != nil {
+			o.cfg.OnFenced()
+		}
+	}
 	o.answerAll(queue, ErrFenced)
-	if was {
-		return
-	}
-	o.cfg.Log.Error().Str("member", o.cfg.Member.String()).Msg("this process was declared dead and claims no more deliveries")
-	if o.cfg.OnFenced != nil {
-		o.cfg.OnFenced()
-	}
 }
 
 // broken drops the connection.

@@ -170,8 +170,14 @@ func x2(e Endpoint) Endpoint { return Endpoint{e.Tenant, id.WebhookID{UUID: id.N
 // A process that was declared dead claims and settles nothing, and says so once.
 func TestADeadProcessIsFenced(t *testing.T) {
 	t.Parallel()
-	var fencings atomic.Int64
-	x := newWorld(t, func(c *Config) { c.OnFenced = func() { fencings.Add(1) } })
+	var fencings, told atomic.Int64
+	x := newWorld(t, func(c *Config) {
+		c.OnFenced = func() {
+			if fencings.Add(1); told.Load() > 0 {
+				t.Error("a caller was told before")
+			}
+		}
+	})
 	e := x.endpoint()
 	d := x.pending(e, noon.Add(-time.Second))
 	x.claim(e)
@@ -183,6 +189,7 @@ func TestADeadProcessIsFenced(t *testing.T) {
 			if _, err := x.turn(Turn{Endpoint: e, Want: 1, Results: []Result{{Delivery: d, N: 1, Status: lifecycle.DeliverySucceeded}}}); !errors.Is(err, ErrFenced) {
 				t.Error(err)
 			}
+			told.Add(1)
 		})
 	}
 	wg.Wait()
