@@ -198,11 +198,34 @@ func TestWhatFitsBeforeItsDeadline(t *testing.T) {
 	}
 }
 
+// timed is a world with one lane, and lasted makes the flush that block holds seem to have taken
+// so long.
+func timed(t *testing.T) (x *world, lasted func(time.Duration)) {
+	var ends atomic.Pointer[time.Time] // what the writer's clock says once
+	x = newWorld(t, func(c *Config) {
+		c.Lanes = 1
+		c.Now = func() time.Time {
+			if at := ends.Swap(nil); at != nil {
+				return *at
+			}
+			return time.Now()
+		}
+	})
+	began := time.Now()
+	return x, func(took time.Duration) {
+		x.w.hooks.afterCommit = func(uint32) {
+			x.w.hooks.afterCommit = nil
+			at := began.Add(took)
+			ends.Store(&at)
+		}
+	}
+}
+
 // TestOneSlowFlushDoesNotShutNewWorkOut: after a flush that took longer than any caller
 // waits, new work is written at once.
 func TestOneSlowFlushDoesNotShutNewWorkOut(t *testing.T) {
 	t.Parallel()
-	x := newWorld(t, func(c *Config) { c.Lanes = 1 })
+	x, lasted := timed(t)
 	release := x.block()
 	errs := make([]error, 10)
 	var wg sync.WaitGroup
@@ -210,7 +233,7 @@ func TestOneSlowFlushDoesNotShutNewWorkOut(t *testing.T) {
 		wg.Go(func() { errs[i] = x.do(x.accept(0)) })
 	}
 	testkit.Eventually(x.t, "all are queued", func() bool { return x.queued() == len(errs) })
-	x.w.lanes[0].each = time.Hour // the lane is held
+	lasted(time.Hour)
 	release()
 	wg.Wait()
 	for i, err := range errs {
@@ -223,7 +246,8 @@ func TestOneSlowFlushDoesNotShutNewWorkOut(t *testing.T) {
 // TestAFlushThatIsDoneAgainLeavesOutWhatIsLate: the database is away for longer than the
 // callers of new work wait. They are answered, and the accepted work is written.
 func TestAFlushThatIsDoneAgainLeavesOutWhatIsLate(t *testing.T) {
-	x := oneLane(t)
+	t.Parallel()
+	x, lasted := timed(t)
 	run := x.begun()
 	unlock := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
 	fresh := x.accept(0)
@@ -233,7 +257,7 @@ func TestAFlushThatIsDoneAgainLeavesOutWhatIsLate(t *testing.T) {
 	go func() { late <- x.do(fresh) }()
 	go func() { held <- x.do(advance(run, 1)) }()
 	testkit.Eventually(x.t, "both are queued", func() bool { return x.queued() == 2 })
-	x.w.lanes[0].each = 0
+	lasted(0) // nothing is known to be late before it is sent
 	release()
 	// The row is locked for longer than the lane waits for a lock, and than the caller does.
 	if err := <-late; !errors.Is(err, ErrWithdrawn) {

@@ -602,30 +602,48 @@ func TestNothingStaysCounted(t *testing.T) {
 		close(gate)
 		x.rested()
 	})
-	heldForStorage := func(t *testing.T, want error, statements ...Statement) {
-		t.Parallel()
-		cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
-		x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
-		cluster.Crash(t)
-		c := x.accept(0)
-		c.Statements = statements
-		var first *error // of the commit's flush; the next one is of a try to connect, when it is held
-		leave := x.leaver(c, want, func() bool {
+	// held reports whether the only lane has failed twice: with its commit, and to connect again.
+	held := func(x *world) func() bool {
+		var first *error
+		return func() bool {
 			err := x.w.lanes[0].down.Load()
 			if first == nil {
 				first = err
 			}
 			return err != first
+		}
+	}
+	t.Run("withdrawn while it was held for storage", func(t *testing.T) {
+		t.Parallel()
+		cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
+		x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
+		cluster.Crash(t)
+		c := x.accept(0)
+		c.Statements = []Statement{{SQL: `SELECT 2`}} // it is prepared first: nothing is sent
+		leave := x.leaver(c, ErrWithdrawn, held(x))
+		leave()
+		cluster.Start(t)
+		x.rested()
+		x.must(x.accept(0))
+	})
+	t.Run("left behind while its outcome was looked for", func(t *testing.T) {
+		t.Parallel()
+		cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
+		x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
+		gate, arrived := make(chan struct{}), make(chan struct{})
+		var once, crash sync.Once
+		x.w.setBeforeFlush(func(uint32) { once.Do(func() { close(arrived); <-gate }) })
+		fails := held(x)
+		leave := x.leaver(x.accept(0), ErrUnsettled, func() bool {
+			<-arrived
+			crash.Do(func() { cluster.Crash(t); close(gate) })
+			return fails()
 		})
 		leave()
 		cluster.Start(t)
 		x.rested()
 		x.must(x.accept(0))
-	}
-	t.Run("withdrawn while it was held for storage", func(t *testing.T) {
-		heldForStorage(t, ErrWithdrawn, Statement{SQL: `SELECT 2`}) // it is prepared first: nothing is sent
 	})
-	t.Run("left behind while its outcome was looked for", func(t *testing.T) { heldForStorage(t, ErrUnsettled) })
 	t.Run("fenced", func(t *testing.T) {
 		t.Parallel()
 		x := newWorld(t, nil)

@@ -161,8 +161,8 @@ func (w *Writer) Stop(ctx context.Context) error {
 // Do writes c and returns nil once it is durable. Its errors are those of this package,
 // wrapped. New work that was not sent is withdrawn (ErrWithdrawn) if it would be written after
 // the deadline of ctx or after c.Until, and when ctx ends. When ctx ends for accepted work, or
-// for new work that was sent, the error is ErrUnsettled: the writer still writes the commit, unless it is
-// outdated by then. A caller that leaves does not affect other commits.
+// for new work that was sent, the error is ErrUnsettled: the writer still writes the commit, unless its
+// flush is rolled back or it is outdated by then. A caller that leaves does not affect other commits.
 func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	if w.fenced.Load() {
 		return w.count(ErrFenced)
