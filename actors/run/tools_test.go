@@ -559,6 +559,7 @@ func TestCancelWhileAToolIsCalled(t *testing.T) {
 	<-began
 	w.ask(w.address(msg.KindRun, r.UUID), msg.CancelRun{})
 	w.is("failed UNKNOWN_OUTCOME", `SELECT concat_ws(' ', status, output->>'error') FROM run_steps WHERE run_id = $1 AND idx = 1`, r)
+	w.ends(r) // frames follow the reply
 	w.sameReplayed(r)
 }
 

@@ -71,9 +71,15 @@ func (w *world) Heads(_ context.Context, keys []feed.Key) ([]feed.Head, error) {
 
 func setUp(t testing.TB) (*Hubs, *world, *cluster.Node) {
 	t.Helper()
+	return setUpBy(t, 5*time.Millisecond)
+}
+
+// setUpBy is setUp with another Config.Watch.
+func setUpBy(t testing.TB, watch time.Duration) (*Hubs, *world, *cluster.Node) {
+	t.Helper()
 	w := &world{facts: map[key]*event.Facts{}}
 	n := clustertest.Node()
-	hs := New(Config{Node: n, Source: w, Heads: w, Log: zerolog.Nop(), Watch: 5 * time.Millisecond})
+	hs := New(Config{Node: n, Source: w, Heads: w, Log: zerolog.Nop(), Watch: watch})
 	if err := errors.Join(n.Start(t.Context()), hs.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
