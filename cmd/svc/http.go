@@ -23,6 +23,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/transport/browser"
 	"agentsvc/transport/console"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
@@ -79,7 +80,7 @@ func (s *service) makeEdge(context.Context) error {
 	})
 	p := platform.New(platform.Config{
 		Log: s.log, Store: s.tables, Auth: auth, Actors: admitted{s.node, s.writer, s.member}, Streams: open, Feed: feeds{s.board, open.limits}, Files: s.blobs, URLs: urls{s.guard, c.Production},
-		Tools: s.tools, SkillRuns: s.tools, Recorder: recorders{s.node, s.living}, Logins: logins{s.users, bucket.Logins{Node: s.node}}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
+		Tools: s.tools, SkillRuns: s.tools, Recorder: browser.Finder{Peers: s.node, Living: s.living}, Logins: logins{s.users, bucket.Logins{Node: s.node}}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
 		Revoker: s.revoker, Live: s.trusted, Versions: s.versions, Provides: s.models.Registry.Configured,
 		WebhookURLs: urls{s.guard, true}, Deliveries: s.sent, Outbox: s.out, WebhookBackoff: c.WebhookBackoff, Hooks: called, Fired: s.fired.Fired,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {

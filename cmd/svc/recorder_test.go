@@ -57,7 +57,7 @@ func TestRecorderSessionsAreFoundFromEveryNode(t *testing.T) {
 	fabric.Know(t)
 	members := fabric.Members()
 	ask := func(n *cluster.Node, q msg.Record) error {
-		_, err := recorders{n, func() []id.MemberID { return members }}.Record(t.Context(), &q)
+		_, err := browser.Finder{Peers: n, Living: func() []id.MemberID { return members }}.Record(t.Context(), &q)
 		return err
 	}
 	is := func(err error, code problem.Code) bool { return errors.Is(err, problem.New(code, "")) }

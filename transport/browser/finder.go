@@ -1,4 +1,4 @@
-package main
+package browser
 
 import (
 	"context"
@@ -6,19 +6,24 @@ import (
 	"fmt"
 	"time"
 
-	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
-	"agentsvc/transport/browser"
 )
 
-// recorders finds the node that holds a recorder session. A session is made on the node that owns
+// Peers are the nodes of the cluster.
+type Peers interface {
+	Owner(s id.Shard) id.MemberID // zero: no node
+	Member() id.MemberID          // this node
+	Call(ctx context.Context, to id.MemberID, service string, m any) (any, error)
+}
+
+// Finder finds the node that holds a recorder session. A session is made on the node that owns
 // the shard of its principal, in that shard, so that every node finds it by its id. When the shard
 // has moved since, the other nodes are asked: a session stays where its page is.
-type recorders struct {
-	node   *cluster.Node
-	living func() []id.MemberID // also those that drain
+type Finder struct {
+	Peers  Peers
+	Living func() []id.MemberID // also those that drain
 }
 
 // askHeld is how long another node may take to say whether it holds a session of a principal. A
@@ -29,30 +34,30 @@ const askHeld = 2 * time.Second
 // that dies is noticed before.
 const askRecorder = 10 * time.Minute
 
-// Record implements platform.Recorder.
-func (r recorders) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
+// Record asks the node that holds the session, or on which it starts.
+func (f Finder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
 	shard := q.Session.Shard()
 	if q.Do == msg.RecordStart {
 		shard = q.Home.Shard()
 	}
-	home := r.node.Owner(shard)
+	home := f.Peers.Owner(shard)
 	if home.IsZero() {
-		home = r.node.Member()
+		home = f.Peers.Member()
 	}
 	if q.Do == msg.RecordStart {
-		if err := r.free(ctx, home, q); err != nil {
+		if err := f.free(ctx, home, q); err != nil {
 			return nil, err
 		}
 	}
-	got, err := r.ask(ctx, home, *q)
+	got, err := f.ask(ctx, home, *q)
 	if q.Do == msg.RecordStart || !unknown(err) {
 		return got, err
 	}
-	for _, m := range r.living() {
+	for _, m := range f.Living() {
 		if m == home {
 			continue
 		}
-		moved, elsewhere := r.ask(ctx, m, *q)
+		moved, elsewhere := f.ask(ctx, m, *q)
 		switch {
 		case elsewhere == nil:
 			return moved, nil
@@ -65,16 +70,16 @@ func (r recorders) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, er
 	return nil, err
 }
 
-// free refuses a principal that has a live session on a node that is its home no more.
-func (r recorders) free(ctx context.Context, home id.MemberID, q *msg.Record) error {
-	for _, m := range r.living() {
+// free refuses a principal that has a live session on a node that is no longer its home.
+func (f Finder) free(ctx context.Context, home id.MemberID, q *msg.Record) error {
+	for _, m := range f.Living() {
 		if m == home {
 			continue
 		}
 		held := *q
 		held.Do = msg.RecordHeld
 		bounded, cancel := context.WithTimeout(ctx, askHeld)
-		got, err := r.ask(bounded, m, held)
+		got, err := f.ask(bounded, m, held)
 		cancel()
 		if err == nil && got.Held {
 			return problem.New(problem.CodeInUse, "You have a live recorder session: finish or delete it first.")
@@ -83,10 +88,10 @@ func (r recorders) free(ctx context.Context, home id.MemberID, q *msg.Record) er
 	return ctx.Err()
 }
 
-func (r recorders) ask(ctx context.Context, m id.MemberID, q msg.Record) (*msg.Recorded, error) {
+func (f Finder) ask(ctx context.Context, m id.MemberID, q msg.Record) (*msg.Recorded, error) {
 	ctx, cancel := context.WithTimeout(ctx, askRecorder)
 	defer cancel()
-	v, err := r.node.Call(ctx, m, browser.RecorderService, q)
+	v, err := f.Peers.Call(ctx, m, RecorderService, q)
 	if err != nil {
 		if lostNode(err) {
 			return nil, &problem.Error{Code: problem.CodeUnavailable, Detail: "The node that holds the recorder session does not answer. Read the session to see what was done.", RetryAfter: time.Second}
