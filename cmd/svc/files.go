@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,77 +16,7 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
-	"agentsvc/schemas/problem"
 )
-
-// attachments reads the beginning of attached files for models.
-type attachments struct{ blobs *blob.Store }
-
-// Start waits for a store that is away as the turn waits for the database: its error is
-// UNAVAILABLE.
-func (a attachments) Start(ctx context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error) {
-	f, _, err := a.blobs.Open(ctx, store.AttachmentFile(tenant, attachment))
-	var b []byte
-	if err == nil {
-		b, err = io.ReadAll(io.LimitReader(f, int64(max)))
-		err = errors.Join(err, f.Close())
-	}
-	if errors.Is(err, blob.ErrUnavailable) {
-		err = errors.Join(problem.Unavailable("Storage is not available now.", time.Second), err)
-	}
-	return b, err
-}
-
-// artifacts stores the files that runs make.
-type artifacts struct{ blobs *blob.Store }
-
-// Store leaves the file in doubt: a later sweep removes it if its row has not been committed. Every
-// error of the store is worth another try, while the run's time lasts.
-func (a artifacts) Store(ctx context.Context, tenant id.TenantID, artifact id.ArtifactID, content []byte) (sum [32]byte, err error) {
-	key := store.ArtifactFile(tenant, artifact)
-	if _, sum, err = a.blobs.Put(ctx, key, bytes.NewReader(content), int64(len(content))); err != nil {
-		return sum, errors.Join(problem.Unavailable("Storage is not available now.", time.Second), err)
-	}
-	a.blobs.Settle(key, false)
-	return sum, nil
-}
-
-// files joins the directory of files with the rows that name them.
-type files struct {
-	blobs *blob.Store
-	rows  *store.Files
-}
-
-func (f files) Sweep(ctx context.Context) (int, error) { return f.blobs.Sweep(ctx, f.rows) }
-func (f files) Walk(ctx context.Context) (int, error)  { return f.blobs.Walk(ctx, f.rows) }
-
-// openFiles opens the store of files at a location. Uploads to a bucket pass through a directory
-// of the data directory.
-func openFiles(ctx context.Context, c *Config, at blob.Location, owner string) (*blob.Store, error) {
-	return blob.Open(ctx, at, filepath.Join(c.DataDir, "uploads"), owner)
-}
-
-// errEmptyStore is the error of a store that is empty and new while the database names files.
-type errEmptyStore struct{ at blob.Location }
-
-func (e errEmptyStore) Error() string {
-	return fmt.Sprintf("the store of files is empty, and the database names files: %s: mount it, or set SVC_FILES_URL or SVC_DATA_DIR to where the files are; if they are lost for good, run svc files accept-loss", e.at)
-}
-
-// filesThere returns errEmptyStore if the database names files and the store is empty and new: its directory is not
-// mounted, or SVC_FILES_URL or SVC_DATA_DIR names another place. A node that served from it would refuse the nodes
-// that have the files, and lose uploads when the right place comes back. blobs is nil if there is no directory.
-func filesThere(ctx context.Context, at blob.Location, blobs *blob.Store, pool *pg.Pool) error {
-	if blobs != nil {
-		if unused, err := blobs.Unused(ctx); err != nil || !unused {
-			return err
-		}
-	}
-	if named, err := store.NewFiles(pool).Named(ctx); err != nil || !named {
-		return err
-	}
-	return errEmptyStore{at}
-}
 
 // lookAt opens the store of files for a command that stores nothing. It makes no directory, and returns nil if that of
 // the store is not there.
