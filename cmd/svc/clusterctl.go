@@ -63,11 +63,7 @@ func clusterCommand() *cobra.Command {
 }
 
 func onMembers(cmd *cobra.Command, work func(ctx context.Context, pool *pg.Pool, all []membership.Listed) error) error {
-	c, err := loadConfig(cmd)
-	if err != nil {
-		return err
-	}
-	return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+	return onDatabase(cmd, managing, func(ctx context.Context, _ *Config, pool *pg.Pool) error {
 		all, err := membership.List(ctx, pool)
 		if err != nil {
 			return err

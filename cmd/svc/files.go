@@ -119,11 +119,7 @@ the place is not mounted, or SVC_FILES_URL or SVC_DATA_DIR is wrong. This comman
 marks the store of these settings as the right one. The rows of the lost files
 stay; their downloads answer 404. It changes nothing where a server would start.`,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd)
-			if err != nil {
-				return err
-			}
-			return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+			return onDatabase(cmd, managing, func(ctx context.Context, c *Config, pool *pg.Pool) error {
 				accepted, err := acceptLoss(ctx, c, pool)
 				if err != nil {
 					return err
@@ -240,11 +236,7 @@ after a restore and after svc files move.
 The exit code is 0 if every file is there, 1 if files are missing or damaged or
 the store failed, 2 if the command was wrong.`,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd)
-			if err != nil {
-				return err
-			}
-			return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error { return lookForFiles(ctx, cmd, c, pool) })
+			return onDatabase(cmd, managing, func(ctx context.Context, c *Config, pool *pg.Pool) error { return lookForFiles(ctx, cmd, c, pool) })
 		})}
 }
 

@@ -26,6 +26,7 @@ import (
 	"agentsvc/persistence/reseal"
 	"agentsvc/persistence/rollup"
 	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/transport/platform"
 )
@@ -94,10 +95,7 @@ func (s *service) addSweep(context.Context) error {
 func (s *service) addRuns(host durable.Config) {
 	runs := run.Config{Store: s.reads, Models: s.models, Live: s.hubs, Sealer: s.keys, Tell: s.node,
 		Attachments: attachments{s.blobs}, Artifacts: artifacts{s.blobs}, Tools: s.tools, Retriever: s.tools, Spans: s.tracer, EscalateFraction: s.c.Escalation,
-		Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, Now: s.member.Now, Log: s.log}
-	if s.mesh != nil {
-		runs.Holder = durable.Holder(s.node, s.living)
-	}
+		Hears: s.sent.hearers.Hears, Holder: s.holder(), PublicURL: s.c.PublicURL, Now: s.member.Now, Log: s.log}
 	if s.slots != nil {
 		runs.Slots, runs.TakeSlot = s.slots, s.slots.Take
 	}
@@ -125,12 +123,9 @@ func (s *service) addTriggers(host durable.Config) {
 
 func (s *service) addWorkflows(host durable.Config) {
 	workflows := workflow.Config{Store: s.reads, Live: s.hubs, Sealer: s.keys, Actors: s.node, Published: store.NewSchedules(s.pools.system).Published,
-		Tools: s.tools, Spans: s.tracer, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, PublicURL: s.c.PublicURL, EscalateFraction: s.c.Escalation, Now: s.member.Now, Log: s.log}
+		Tools: s.tools, Spans: s.tracer, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, Holder: s.holder(), PublicURL: s.c.PublicURL, EscalateFraction: s.c.Escalation, Now: s.member.Now, Log: s.log}
 	if s.slots != nil {
 		workflows.Slots, workflows.TakeSlot = s.slots, s.slots.Take
-	}
-	if s.mesh != nil {
-		workflows.Holder = durable.Holder(s.node, s.living)
 	}
 	durable.Register(s.node, s.writer, workflow.New(workflows), host)
 }
@@ -150,12 +145,16 @@ func (s *service) addIngests(host durable.Config) {
 func (s *service) addSkillRuns(host durable.Config) {
 	closing := new(gosync.WaitGroup) // pages
 	s.onStop(func(context.Context) error { closing.Wait(); return nil })
-	runs := skillrun.Config{Store: store.NewSkillRuns(s.pools.system), Browser: skillrun.Adapt(s.browser, closing.Go), Secrets: secrets{s.tables}, Files: screenshots{s.blobs}, Grants: s.tools, Vault: s.keys,
-		Changed: s.skills.Changed, Hears: s.sent.hearers.Hears, Log: s.log}
-	if s.mesh != nil {
-		runs.Holder = durable.Holder(s.node, s.living)
+	skillrun.Register(s.node, s.writer, skillrun.Config{Store: store.NewSkillRuns(s.pools.system), Browser: skillrun.Adapt(s.browser, closing.Go), Secrets: secrets{s.tables}, Files: screenshots{s.blobs}, Grants: s.tools, Vault: s.keys,
+		Changed: s.skills.Changed, Hears: s.sent.hearers.Hears, Holder: s.holder(), Log: s.log}, host)
+}
+
+// holder returns what finds the member at which an entity is active (durable.Holder), nil for a single node.
+func (s *service) holder() func(context.Context, cluster.Address) id.MemberID {
+	if s.mesh == nil {
+		return nil
 	}
-	skillrun.Register(s.node, s.writer, runs, host)
+	return durable.Holder(s.node, s.living)
 }
 
 // addStreams adds the hubs of running runs, from which event streams read.

@@ -115,13 +115,18 @@ func withDatabase(ctx context.Context, c *Config, a access, work func(ctx contex
 	return work(ctx, st.where, pool)
 }
 
+// onDatabase is withDatabase for a command that reads its settings first.
+func onDatabase(cmd *cobra.Command, a access, work func(ctx context.Context, c *Config, pool *pg.Pool) error) error {
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	return withDatabase(cmd.Context(), c, a, func(ctx context.Context, _ string, pool *pg.Pool) error { return work(ctx, c, pool) })
+}
+
 func migrateCommand() *cobra.Command {
 	return &cobra.Command{Use: "migrate", Short: "bring the database up to date", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
-		c, err := loadConfig(cmd)
-		if err != nil {
-			return err
-		}
-		return withDatabase(cmd.Context(), c, migrates, func(context.Context, string, *pg.Pool) error {
+		return onDatabase(cmd, migrates, func(context.Context, *Config, *pg.Pool) error {
 			if cli.WantsJSON(cmd) {
 				return cli.PrintJSON(cmd.OutOrStdout(), map[string]bool{"up_to_date": true})
 			}

@@ -37,11 +37,7 @@ While a running server does not know the new key, nothing is resealed: it could
 not open the values, and work that it has accepted would fail.`,
 		Args: cobra.NoArgs,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd)
-			if err != nil {
-				return err
-			}
-			return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+			return onDatabase(cmd, managing, func(ctx context.Context, c *Config, pool *pg.Pool) error {
 				v, err := openVault(c, false)
 				if err != nil {
 					return err
