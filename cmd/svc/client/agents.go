@@ -48,16 +48,7 @@ func agentsCommand() *cobra.Command {
 }
 
 func agentsListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list agents, newest first", Args: cobra.NoArgs}
-	most := limitFlag(cmd, 100)
-	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		items, next, err := listed(cmd, agentKind.path, url.Values{}, *most)
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "agents", "AGENT\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", agentRow)
-	})
-	return cmd
+	return listCommand(agentKind, "list agents, newest first", "agents", "AGENT\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", agentRow)
 }
 
 const manifestHelp = "the manifest, a JSON object: itself, @ and a file, or - for the input"
@@ -194,18 +185,9 @@ func serversCommand() *cobra.Command {
 }
 
 func serversListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list tool servers, newest first", Args: cobra.NoArgs}
-	most := limitFlag(cmd, 100)
-	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		items, next, err := listed(cmd, serverKind.path, url.Values{}, *most)
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "tool servers", "SERVER\tID\tNAME\tENABLED\tAUTH\tENDPOINT", func(w io.Writer, s *serverView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cli.Visible(s.Slug), cli.ShortID(s.ID), cli.Shorten(cli.Visible(s.Name), 40), yesNo(s.Enabled), cli.Visible(s.AuthKind), cli.Dash(cli.Shorten(cli.Visible(s.Endpoint), 80)))
-		})
+	return listCommand(serverKind, "list tool servers, newest first", "tool servers", "SERVER\tID\tNAME\tENABLED\tAUTH\tENDPOINT", func(w io.Writer, s *serverView) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cli.Visible(s.Slug), cli.ShortID(s.ID), cli.Shorten(cli.Visible(s.Name), 40), yesNo(s.Enabled), cli.Visible(s.AuthKind), cli.Dash(cli.Shorten(cli.Visible(s.Endpoint), 80)))
 	})
-	return cmd
 }
 
 func serversTestCommand() *cobra.Command {

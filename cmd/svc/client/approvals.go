@@ -99,7 +99,7 @@ func approvalsListCommand() *cobra.Command {
 	tool := cmd.Flags().String("tool", "", "only approvals of this tool, by its qualified name")
 	mine := cmd.Flags().Bool("mine", false, "only approvals that wait for your decision")
 	sort := cmd.Flags().String("sort", "", "created (newest first), risk (highest first) or expires (soonest first)")
-	most := cmd.Flags().Int("limit", 100, "how many at most")
+	most := limitFlag(cmd, 100)
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()
 		if err != nil {
@@ -134,8 +134,8 @@ func approvalsListCommand() *cobra.Command {
 		if *risk != "" {
 			q.Set("risk", *risk)
 		}
-		if *most < 1 {
-			return cli.WrongUse(errors.New("--limit must be at least 1"))
+		if err := checkLimit(*most); err != nil {
+			return err
 		}
 		items, next, err := c.Pages(cmd.Context(), "/v1/approvals", q, *most)
 		if err != nil {

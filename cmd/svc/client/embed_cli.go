@@ -76,12 +76,12 @@ func embedKeysCommand() *cobra.Command {
 
 func embedKeysListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list embed keys, newest first", Args: cobra.NoArgs}
-	most := cmd.Flags().Int("limit", 100, "how many at most")
+	most := limitFlag(cmd, 100)
 	agent := agentFlag(cmd, "keys")
 	revoked := cmd.Flags().Bool("revoked", false, "include revoked keys")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		if *most < 1 {
-			return cli.WrongUse(errors.New("--limit must be at least 1"))
+		if err := checkLimit(*most); err != nil {
+			return err
 		}
 		c, err := newClient()
 		if err != nil {
@@ -268,17 +268,10 @@ func endUsersCommand() *cobra.Command {
 
 func endUsersListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list end users, newest first", Args: cobra.NoArgs}
-	most := cmd.Flags().Int("limit", 100, "how many at most")
+	most := limitFlag(cmd, 100)
 	external := cmd.Flags().String("external-id", "", "only the end user with this external id")
 	tag := cmd.Flags().String("tag", "", "only end users with this tag")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		if *most < 1 {
-			return cli.WrongUse(errors.New("--limit must be at least 1"))
-		}
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
 		q := url.Values{}
 		if *external != "" {
 			q.Set("external_id", *external)
@@ -286,7 +279,7 @@ func endUsersListCommand() *cobra.Command {
 		if *tag != "" {
 			q.Set("tag", *tag)
 		}
-		items, next, err := c.Pages(cmd.Context(), "/v1/end-users", q, *most)
+		items, next, err := listed(cmd, endUserKind.path, q, *most)
 		if err != nil {
 			return err
 		}

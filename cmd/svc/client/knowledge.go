@@ -84,18 +84,9 @@ func knowledgeCommand() *cobra.Command {
 }
 
 func basesListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list knowledge bases, newest first", Args: cobra.NoArgs}
-	most := limitFlag(cmd, 100)
-	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		items, next, err := listed(cmd, baseKind.path, url.Values{}, *most)
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "knowledge bases", "BASE\tNAME\tSEARCH\tUPDATED", func(w io.Writer, b *baseView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cli.ShortID(b.ID), cli.Shorten(cli.Visible(b.Name), 60), cli.Shorten(b.search(), 60), cli.Moment(b.UpdatedAt))
-		})
+	return listCommand(baseKind, "list knowledge bases, newest first", "knowledge bases", "BASE\tNAME\tSEARCH\tUPDATED", func(w io.Writer, b *baseView) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cli.ShortID(b.ID), cli.Shorten(cli.Visible(b.Name), 60), cli.Shorten(b.search(), 60), cli.Moment(b.UpdatedAt))
 	})
-	return cmd
 }
 
 func basesCreateCommand() *cobra.Command {

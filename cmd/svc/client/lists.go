@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -21,16 +22,38 @@ func limitFlag(cmd *cobra.Command, usual int) *int {
 	return cmd.Flags().Int("limit", usual, "how many at most")
 }
 
+// checkLimit validates --limit.
+func checkLimit(most int) error {
+	if most < 1 {
+		return cli.WrongUse(errors.New("--limit must be at least 1"))
+	}
+	return nil
+}
+
 // listed reads up to most items of a list.
 func listed(cmd *cobra.Command, path string, q url.Values, most int) (items []json.RawMessage, next *string, err error) {
-	if most < 1 {
-		return nil, nil, cli.WrongUse(errors.New("--limit must be at least 1"))
+	if err := checkLimit(most); err != nil {
+		return nil, nil, err
 	}
 	c, err := newClient()
 	if err != nil {
 		return nil, nil, err
 	}
 	return c.Pages(cmd.Context(), path, q, most)
+}
+
+// listCommand returns a command that lists all things of a kind, one a row below head.
+func listCommand[V any](k kind, short, things, head string, row func(w io.Writer, v *V)) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: short, Args: cobra.NoArgs}
+	most := limitFlag(cmd, 100)
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
+		items, next, err := listed(cmd, k.path, url.Values{}, *most)
+		if err != nil {
+			return err
+		}
+		return cli.PrintList(cmd, items, next, *most, things, head, row)
+	})
+	return cmd
 }
 
 // show prints the resource at a path.

@@ -85,26 +85,10 @@ func skillsCommand(teach Teacher) *cobra.Command {
 }
 
 func skillsListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list browser skills, newest first", Args: cobra.NoArgs}
-	most := cmd.Flags().Int("limit", 100, "how many at most")
-	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		if *most < 1 {
-			return cli.WrongUse(errors.New("--limit must be at least 1"))
-		}
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		items, next, err := c.Pages(cmd.Context(), skillKind.path, url.Values{}, *most)
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "skills", "SKILL\tSLUG\tNAME\tENABLED\tAPPROVAL\tRISK\tSTART", func(w io.Writer, s *SkillView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ShortID(s.ID), cli.Visible(s.Slug), cli.Shorten(cli.Visible(s.Name), 40), yesNo(s.Enabled),
-				cli.Visible(s.Policy.Approval), cli.Visible(s.Policy.Risk), cli.Shorten(cli.Visible(s.Definition.StartURL), 60))
-		})
+	return listCommand(skillKind, "list browser skills, newest first", "skills", "SKILL\tSLUG\tNAME\tENABLED\tAPPROVAL\tRISK\tSTART", func(w io.Writer, s *SkillView) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ShortID(s.ID), cli.Visible(s.Slug), cli.Shorten(cli.Visible(s.Name), 40), yesNo(s.Enabled),
+			cli.Visible(s.Policy.Approval), cli.Visible(s.Policy.Risk), cli.Shorten(cli.Visible(s.Definition.StartURL), 60))
 	})
-	return cmd
 }
 
 type skillAnswer struct {
@@ -225,16 +209,16 @@ func skillsRunsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "runs [SKILL]", Short: "list runs of a skill, or of all, newest first", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completes(skillKind, 1),
 	}
-	most := cmd.Flags().Int("limit", 25, "how many at most")
+	most := limitFlag(cmd, 25)
 	agentRun := cmd.Flags().String("agent-run", "", "those that this run of an agent made")
 	if err := cmd.RegisterFlagCompletionFunc("agent-run", completes(runKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
-		switch {
-		case *most < 1:
-			return cli.WrongUse(errors.New("--limit must be at least 1"))
-		case len(args) == 1 && *agentRun != "":
+		if err := checkLimit(*most); err != nil {
+			return err
+		}
+		if len(args) == 1 && *agentRun != "" {
 			return cli.WrongUse(errors.New("give a skill or --agent-run, not both"))
 		}
 		c, err := newClient()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -56,25 +55,9 @@ func triggersCommand() *cobra.Command {
 }
 
 func triggersListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list triggers, newest first", Args: cobra.NoArgs}
-	most := cmd.Flags().Int("limit", 100, "how many at most")
-	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		if *most < 1 {
-			return cli.WrongUse(errors.New("--limit must be at least 1"))
-		}
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		items, next, err := c.Pages(cmd.Context(), "/v1/triggers", url.Values{}, *most)
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "triggers", "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN", func(w io.Writer, t *TriggerView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ShortID(t.ID), cli.Shorten(cli.Visible(t.Name), 40), cli.Visible(t.Kind), yesNo(t.Enabled), cli.Moment(t.NextFireAt), cli.Moment(t.LastFiredAt), t.when())
-		})
+	return listCommand(triggerKind, "list triggers, newest first", "triggers", "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN", func(w io.Writer, t *TriggerView) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ShortID(t.ID), cli.Shorten(cli.Visible(t.Name), 40), cli.Visible(t.Kind), yesNo(t.Enabled), cli.Moment(t.NextFireAt), cli.Moment(t.LastFiredAt), t.when())
 	})
-	return cmd
 }
 
 func triggersCreateCommand() *cobra.Command {

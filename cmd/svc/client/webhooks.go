@@ -48,18 +48,9 @@ func webhooksCommand() *cobra.Command {
 }
 
 func webhooksListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list endpoints, newest first", Args: cobra.NoArgs}
-	most := limitFlag(cmd, 100)
-	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		items, next, err := listed(cmd, endpointKind.path, url.Values{}, *most)
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "endpoints", "ENDPOINT\tENABLED\tEVENTS\tURL\tDESCRIPTION", func(w io.Writer, e *webhookView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cli.ShortID(e.ID), yesNo(e.Enabled), cli.Visible(strings.Join(e.Events, ",")), cli.Shorten(cli.Visible(e.URL), 80), cli.Shorten(cli.Visible(e.Description), 40))
-		})
+	return listCommand(endpointKind, "list endpoints, newest first", "endpoints", "ENDPOINT\tENABLED\tEVENTS\tURL\tDESCRIPTION", func(w io.Writer, e *webhookView) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cli.ShortID(e.ID), yesNo(e.Enabled), cli.Visible(strings.Join(e.Events, ",")), cli.Shorten(cli.Visible(e.URL), 80), cli.Shorten(cli.Visible(e.Description), 40))
 	})
-	return cmd
 }
 
 // eventsFlag adds --events.
@@ -94,25 +85,8 @@ func webhookOnce(cmd *cobra.Command, c *Client, path string, body any) error {
 	})
 }
 
-// onWebhook returns a command about one endpoint, with so many more arguments.
-func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *Client, path string, args []string) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), ValidArgsFunction: completes(endpointKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		found, err := c.find(cmd.Context(), endpointKind, args[0])
-		if err != nil {
-			return err
-		}
-		return work(cmd, c, endpointKind.at(found), args[1:])
-	})}
-}
-
 func webhooksGetCommand() *cobra.Command {
-	return onWebhook("get ID", "one endpoint", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
-		return show(cmd, c, path)
-	})
+	return onOne(endpointKind, "get", "one endpoint", show)
 }
 
 // patchWebhook changes an endpoint and shows it.
@@ -130,7 +104,7 @@ func patchWebhook(cmd *cobra.Command, c *Client, path string, body any) error {
 func webhooksUpdateCommand() *cobra.Command {
 	var to, description *string
 	var events *[]string
-	cmd := onWebhook("update ID", "change an endpoint", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
+	cmd := onOne(endpointKind, "update", "change an endpoint", func(cmd *cobra.Command, c *Client, path string) error {
 		body := map[string]any{}
 		for name, value := range map[string]any{"url": *to, "events": *events, "description": *description} {
 			if cmd.Flags().Changed(name) {
@@ -147,19 +121,17 @@ func webhooksUpdateCommand() *cobra.Command {
 }
 
 func webhooksEnableCommand(use, short string, on bool) *cobra.Command {
-	return onWebhook(use+" ID", short, 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
+	return onOne(endpointKind, use, short, func(cmd *cobra.Command, c *Client, path string) error {
 		return patchWebhook(cmd, c, path, map[string]bool{"enabled": on})
 	})
 }
 
 func webhooksRemoveCommand() *cobra.Command {
-	return onWebhook("rm ID", "remove an endpoint, with its deliveries", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
-		return remove(cmd, c, path)
-	})
+	return onOne(endpointKind, "rm", "remove an endpoint, with its deliveries", remove)
 }
 
 func webhooksRotateCommand() *cobra.Command {
-	return onWebhook("rotate ID", "give an endpoint another secret; from now on it signs everything", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
+	return onOne(endpointKind, "rotate", "give an endpoint another secret; from now on it signs everything", func(cmd *cobra.Command, c *Client, path string) error {
 		return webhookOnce(cmd, c, path+"/rotate-secret", nil)
 	})
 }
@@ -176,25 +148,33 @@ func sendAgain(cmd *cobra.Command, c *Client, path string) error {
 }
 
 func webhooksTestCommand() *cobra.Command {
-	return onWebhook("test ID", "send an endpoint a webhook.test", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
+	return onOne(endpointKind, "test", "send an endpoint a webhook.test", func(cmd *cobra.Command, c *Client, path string) error {
 		return sendAgain(cmd, c, path+"/test")
 	})
 }
 
 func webhooksRedeliverCommand() *cobra.Command {
-	return onWebhook("redeliver ID DELIVERY", "send a delivery again", 1, func(cmd *cobra.Command, c *Client, path string, args []string) error {
-		deliveries := kind{what: "delivery", path: path + "/deliveries"}
-		found, err := c.find(cmd.Context(), deliveries, args[0])
+	return &cobra.Command{Use: "redeliver ID DELIVERY", Short: "send a delivery again", Args: cobra.ExactArgs(2), ValidArgsFunction: completes(endpointKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		endpoint, err := c.find(cmd.Context(), endpointKind, args[0])
+		if err != nil {
+			return err
+		}
+		deliveries := kind{what: "delivery", path: endpointKind.at(endpoint) + "/deliveries"}
+		found, err := c.find(cmd.Context(), deliveries, args[1])
 		if err != nil {
 			return err
 		}
 		return sendAgain(cmd, c, deliveries.at(found)+"/redeliver")
-	})
+	})}
 }
 
 func webhooksRecoverCommand() *cobra.Command {
 	var since *string
-	cmd := onWebhook("recover ID --since TIME", "send everything again that has failed since then", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
+	cmd := onOne(endpointKind, "recover", "send everything again that has failed since then", func(cmd *cobra.Command, c *Client, path string) error {
 		from, err := readSince(*since, time.Now())
 		if err != nil {
 			return cli.WrongUse(fmt.Errorf("--since: %w", err))
@@ -205,6 +185,7 @@ func webhooksRecoverCommand() *cobra.Command {
 			return err
 		})
 	})
+	cmd.Use += " --since TIME"
 	since = cmd.Flags().String("since", "", "a time as 2026-01-02T15:04:05Z, or how long ago as 90m or 36h")
 	cli.Required(cmd, "since")
 	return cmd
@@ -225,9 +206,9 @@ func readSince(text string, now time.Time) (time.Time, error) {
 func webhooksDeliveriesCommand() *cobra.Command {
 	var status, kind *string
 	var most *int
-	cmd := onWebhook("deliveries ID", "list an endpoint's deliveries, newest first", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
-		if *most < 1 {
-			return cli.WrongUse(errors.New("--limit must be at least 1"))
+	cmd := onOne(endpointKind, "deliveries", "list an endpoint's deliveries, newest first", func(cmd *cobra.Command, c *Client, path string) error {
+		if err := checkLimit(*most); err != nil {
+			return err
 		}
 		q := url.Values{}
 		for name, value := range map[string]string{"status": *status, "type": *kind} {
@@ -252,6 +233,6 @@ func webhooksDeliveriesCommand() *cobra.Command {
 	})
 	status = cmd.Flags().String("status", "", "only deliveries of this status: pending, succeeded or failed")
 	kind = cmd.Flags().String("type", "", "only deliveries of this event type")
-	most = cmd.Flags().Int("limit", 25, "how many at most")
+	most = limitFlag(cmd, 25)
 	return cmd
 }

@@ -29,16 +29,7 @@ func workflowsCommand() *cobra.Command {
 }
 
 func workflowsListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "list workflows, newest first", Args: cobra.NoArgs}
-	most := limitFlag(cmd, 100)
-	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		items, next, err := listed(cmd, workflowKind.path, url.Values{}, *most)
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "workflows", "WORKFLOW\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", agentRow)
-	})
-	return cmd
+	return listCommand(workflowKind, "list workflows, newest first", "workflows", "WORKFLOW\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", agentRow)
 }
 
 const definitionHelp = "the definition in JSON or YAML: itself, @ and a file, or - for the input"
