@@ -128,7 +128,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			w.Audit = append(w.Audit, audit(s, bySystem, "approval.expired", nil, now))
 		case Escalated:
 			w.Rows = append(w.Rows, k.update(prev, s, now))
-			w.TimersDone = append(w.TimersDone, s.timer(msg.TimerEscalate))
+			w.TimersDone = append(w.TimersDone, engine.ApprovalTimer(s.ID, msg.TimerEscalate))
 			detail := struct {
 				From lifecycle.Role `json:"from"`
 				To   lifecycle.Role `json:"to"`
@@ -136,19 +136,19 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			w.Audit = append(w.Audit, audit(s, bySystem, "approval.escalated", encode(detail), now))
 			k.reportEscalated(w, s, now)
 		case Rearmed:
-			w.Timers = append(w.Timers, journal.Timer{TimerKey: s.timer(f.Name), DueAt: f.At})
+			w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.ApprovalTimer(s.ID, f.Name), DueAt: f.At})
 		case Disarmed:
-			w.TimersDone = append(w.TimersDone, s.timer(f.Name))
+			w.TimersDone = append(w.TimersDone, engine.ApprovalTimer(s.ID, f.Name))
 		}
 	}
 	if ends(&prev.State, s) {
-		w.TimersDone = append(w.TimersDone, s.timer(msg.TimerExpire))
+		w.TimersDone = append(w.TimersDone, engine.ApprovalTimer(s.ID, msg.TimerExpire))
 		if prev.State.EscalateAt != nil { // else there is no timer, and none is set later
-			w.TimersDone = append(w.TimersDone, s.timer(msg.TimerEscalate))
+			w.TimersDone = append(w.TimersDone, engine.ApprovalTimer(s.ID, msg.TimerEscalate))
 		}
-		w.Timers = append(w.Timers, journal.Timer{TimerKey: s.wakeTimer(), DueAt: now.Add(resumeAfter)})
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.WakeTimer(s.Run, s.ID), DueAt: now.Add(resumeAfter)})
 		if s.refusesSkill() {
-			w.Timers = append(w.Timers, journal.Timer{TimerKey: s.skillTimer(), DueAt: now.Add(resumeAfter)})
+			w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.SkillTimer(*s.SkillRun), DueAt: now.Add(resumeAfter)})
 		}
 		k.reportDecided(w, s, by, now)
 		w.Rows = append(w.Rows, s.tally(now))
@@ -169,11 +169,6 @@ func (s *State) tally(now time.Time) *engine.Tally {
 // approved is told so by its agent's run, when the turn of its call has come.
 func (s *State) refusesSkill() bool {
 	return s.SkillRun != nil && s.Status != lifecycle.ApprovalApproved && s.Status != lifecycle.ApprovalEdited
-}
-
-// skillTimer returns the key of the timer that makes a run of a browser skill look at the decision.
-func (s *State) skillTimer() journal.TimerKey {
-	return journal.TimerKey{Kind: msg.KindSkillRun, Entity: s.SkillRun.UUID, Name: msg.TimerLook}
 }
 
 // ends reports whether the decision ends the approval.
@@ -219,15 +214,6 @@ func (k *kind) shown(ctx context.Context, tenant id.TenantID, q CheckArgs) (json
 		by.Agent, by.Workflow = *q.Agent, nil
 	}
 	return k.cfg.Secrets.ShowEdit(ctx, by, q.Given)
-}
-
-func (s *State) timer(name string) journal.TimerKey {
-	return journal.TimerKey{Kind: msg.KindApproval, Entity: s.ID.UUID, Name: name}
-}
-
-// wakeTimer returns the key of the timer that wakes the run.
-func (s *State) wakeTimer() journal.TimerKey {
-	return journal.TimerKey{Kind: msg.KindRun, Entity: s.Run.UUID, Name: s.ID.String()}
 }
 
 // update returns the swap of the row.

@@ -87,13 +87,13 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 		ID: *p.Approval, Run: s.ID, StepIdx: f.Call.Idx, Agent: agent, Node: p.Node, Risk: t.Risk, Assignee: t.Role, Required: t.Required,
 		Tool: p.Tool, Args: p.Shown, Schema: p.Schema, Frozen: k.sealBytes(engine.FrozenAt(s.Tenant, *p.Approval), p.Args),
 		Digest: tool.Digest(p.Args), Reasoning: f.Call.Reasoning, Policy: policy, Escalate: t.Escalate, OnTimeout: t.OnTimeout,
-		ExpiresAt: f.Expires, CreatedAt: now, SkillRun: f.Call.decidesOn(),
+		ExpiresAt: f.Expires, CreatedAt: now, SkillRun: p.DecidesOn(),
 	})
 	w.Rows = append(w.Rows, &engine.Tally{What: lifecycle.TallyRequested, At: now, Agent: agent})
-	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(*p.Approval, msg.TimerExpire), DueAt: f.Expires})
+	w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.ApprovalTimer(*p.Approval, msg.TimerExpire), DueAt: f.Expires})
 	if t.Escalate.Above(t.Role) {
 		part := time.Duration(k.cfg.EscalateFraction * float64(t.SLA()))
-		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(*p.Approval, msg.TimerEscalate), DueAt: now.Add(part)})
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.ApprovalTimer(*p.Approval, msg.TimerEscalate), DueAt: now.Add(part)})
 	}
 	k.reportAsked(w, s, f.Call, now)
 }
@@ -108,39 +108,10 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 		if !c.Approval.Status.Terminal() {
 			open, pending = append(open, c), append(pending, engine.Pending{ID: a, Assignee: c.Approval.Assignee})
 		}
-		w.TimersDone = append(w.TimersDone, approvalTimer(a, msg.TimerExpire), approvalTimer(a, msg.TimerEscalate), wakeTimer(s.ID, a))
+		w.TimersDone = append(w.TimersDone, engine.ApprovalTimer(a, msg.TimerExpire), engine.ApprovalTimer(a, msg.TimerEscalate), engine.WakeTimer(s.ID, a))
 	}
 	if len(open) > 0 {
 		w.Statements = append(w.Statements, engine.CancelApprovals(s.Tenant, op, s.ID, pending, now))
 		k.reportWithdrawn(w, s, open, m, now)
 	}
-}
-
-// decidesOn returns the run of a browser skill on which the approval of the call decides, nil if
-// there is none.
-func (k *Call) decidesOn() *id.SkillRunID {
-	if s := k.Plan.Skill; s != nil && s.Previews {
-		return &s.Run
-	}
-	return nil
-}
-
-// skillTimers sets the timers by which the runs of browser skills of an ended run end too.
-func (k *kind) skillTimers(w *journal.Commit, runs []id.SkillRunID, now time.Time) {
-	for _, r := range runs {
-		w.Timers = append(w.Timers, journal.Timer{TimerKey: journal.TimerKey{Kind: msg.KindSkillRun, Entity: r.UUID, Name: msg.TimerLook}, DueAt: now.Add(lookAfter)})
-	}
-}
-
-// lookAfter is how long after the end of a run the timers of its runs of browser skills are due.
-// The message after the commit is faster.
-const lookAfter = time.Second
-
-func approvalTimer(a id.ApprovalID, name string) journal.TimerKey {
-	return journal.TimerKey{Kind: msg.KindApproval, Entity: a.UUID, Name: name}
-}
-
-// wakeTimer returns the key of the timer by which a decided approval wakes its run.
-func wakeTimer(run id.RunID, a id.ApprovalID) journal.TimerKey {
-	return journal.TimerKey{Kind: msg.KindRun, Entity: run.UUID, Name: a.String()}
 }

@@ -458,7 +458,7 @@ func (c *change) applyDecision(i int) {
 		}
 		c.fact(f)
 	case lifecycle.ApprovalResponded:
-		if k.decidesOn() != nil { // service.md, Browser skill run outcomes
+		if k.Plan.DecidesOn() != nil { // service.md, Browser skill run outcomes
 			c.endCall(i, rejected(a.Feedback))
 			return
 		}

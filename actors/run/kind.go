@@ -263,13 +263,13 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Asked:
 			k.asks(w, s, f, now)
 		case Resumed:
-			w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
+			w.TimersDone = append(w.TimersDone, engine.WakeTimer(s.ID, f.Approval))
 		case TimerDone:
-			w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
+			w.TimersDone = append(w.TimersDone, engine.WakeTimer(s.ID, f.Approval))
 		case Waits:
 			k.wakeParent(w, s, now)
 		case SkillsLeft:
-			k.skillTimers(w, f.Runs, now)
+			engine.SkillTimers(w, f.Runs, now)
 		case Withdrawn:
 			k.withdraw(w, s, f, m, op, now)
 		case StepEnded:
@@ -292,7 +292,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Stopped:
 			if cancel, ok := m.(msg.CancelRun); ok {
 				w.Idempotency = journal.Remember(cancel.Idempotency, now)
-				w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
+				w.Audit = append(w.Audit, engine.RunAudit(s.ID, cancel.By, "run.cancel", now))
 			}
 		}
 	}
@@ -319,18 +319,8 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 		ID: s.ID, AgentID: &s.AgentID, AgentVersion: &s.AgentVersion, Input: s.Input, OriginKind: s.Origin.Kind, OriginID: s.Origin.ID,
 		EndUserID: s.EndUserID, CreatedAt: s.CreatedAt, State: s.Encode(),
 	})
-	start, ok := m.(msg.StartOne)
-	if !ok {
-		return
-	}
-	w.Idempotency = journal.Remember(start.Idempotency, now)
-	switch s.Origin.Kind {
-	case lifecycle.OriginAPIKey, lifecycle.OriginUser:
-		w.Audit = append(w.Audit, audit(s, start.By, "run.manual", now))
-	case lifecycle.OriginTrigger:
-		fired := audit(s, start.By, "trigger.fire", now)
-		fired.TargetKind, fired.TargetID, fired.Detail = "trigger", s.Origin.ID, json.RawMessage(`{"run_id":"`+s.ID.String()+`"}`)
-		w.Audit = append(w.Audit, fired)
+	if start, ok := m.(msg.StartOne); ok {
+		engine.Started(w, s.ID, s.Origin, start.By, start.Idempotency, now)
 	}
 }
 
@@ -407,12 +397,6 @@ func usage(s *State, f StepEnded, now time.Time) journal.Usage {
 		u.Detail = json.RawMessage(`{"estimated":true}`)
 	}
 	return u
-}
-
-func audit(s *State, by msg.By, action string, now time.Time) journal.Audit {
-	return journal.Audit{
-		ID: id.AuditID{UUID: id.New(s.ID.Shard())}, At: now, Actor: by.Actor, Action: action, TargetKind: "run", TargetID: s.ID.UUID, IP: by.IP,
-	}
 }
 
 // after publishes the facts, and takes or releases the slot and tells the thread as the status

@@ -925,9 +925,9 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 	}
 	*a = next
 	w.seen[string(a.status)]++
-	delete(w.db.timers, approvalTimer(a.id, msg.TimerExpire))
-	delete(w.db.timers, approvalTimer(a.id, msg.TimerEscalate))
-	w.db.timers[wakeTimer(theRun, a.id)] = w.now.Add(time.Second)
+	delete(w.db.timers, engine.ApprovalTimer(a.id, msg.TimerExpire))
+	delete(w.db.timers, engine.ApprovalTimer(a.id, msg.TimerEscalate))
+	w.db.timers[engine.WakeTimer(theRun, a.id)] = w.now.Add(time.Second)
 	if w.roll(0, 2, "told") > 0 {
 		w.receive(msg.ApprovalsDecided{})
 	}

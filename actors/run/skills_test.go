@@ -60,7 +60,7 @@ func TestPreviewsComeBeforeApprovals(t *testing.T) {
 			t.Errorf("%s: approvals %v, is %s, owes %v", name, got, d.Next.Status, owedKeys(d.Next))
 		}
 	}
-	if got := facts[Asked](first)[0].Call; got.Reasoning != "the customer asked" || got.decidesOn() == nil || facts[Asked](first)[1].Call.decidesOn() != nil {
+	if got := facts[Asked](first)[0].Call; got.Reasoning != "the customer asked" || got.Plan.DecidesOn() == nil || facts[Asked](first)[1].Call.Plan.DecidesOn() != nil {
 		t.Errorf("%+v", got)
 	}
 	long := skillTurn(asks(0, gatedCall), 0, 0)

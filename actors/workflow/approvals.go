@@ -57,7 +57,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	var args json.RawMessage
 	if call := f.Step.Call; call != nil {
 		t, args = call.Plan.Terms, call.Plan.Args
-		row.Args, row.Schema, row.Node, row.SkillRun = call.Plan.Shown, call.Plan.Schema, call.Plan.Node, call.decidesOn()
+		row.Args, row.Schema, row.Node, row.SkillRun = call.Plan.Shown, call.Plan.Schema, call.Plan.Node, call.Plan.DecidesOn()
 		if call.Plan.Skill != nil {
 			row.Reasoning = call.Plan.Skill.Reason
 		}
@@ -82,9 +82,9 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	row.Risk, row.Assignee, row.Required, row.Policy, row.Escalate, row.OnTimeout = t.Risk, t.Role, t.Required, encode(t.Policy), t.Escalate, t.OnTimeout
 	row.Frozen, row.Digest = frozen, tool.Digest(args)
 	w.Rows = append(w.Rows, row, &engine.Tally{What: lifecycle.TallyRequested, At: now})
-	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerExpire), DueAt: a.ExpiresAt})
+	w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.ApprovalTimer(a.ID, msg.TimerExpire), DueAt: a.ExpiresAt})
 	if t.Escalate.Above(t.Role) {
-		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(t.SLA())))})
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.ApprovalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(t.SLA())))})
 	}
 	if k.hears(s) {
 		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, k.approvalData(s, a), now))
@@ -101,7 +101,7 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 	var pending []engine.Pending
 	for _, a := range f.Approvals {
 		w.Timers = slices.DeleteFunc(w.Timers, func(t journal.Timer) bool { return t.Kind == msg.KindApproval && t.Entity == a.ID.UUID })
-		w.TimersDone = append(w.TimersDone, approvalTimer(a.ID, msg.TimerExpire), approvalTimer(a.ID, msg.TimerEscalate), wakeTimer(s.ID, a.ID))
+		w.TimersDone = append(w.TimersDone, engine.ApprovalTimer(a.ID, msg.TimerExpire), engine.ApprovalTimer(a.ID, msg.TimerEscalate), engine.WakeTimer(s.ID, a.ID))
 		if a.Status.Terminal() {
 			continue
 		}
@@ -123,13 +123,3 @@ func (k *kind) approvalData(s *State, a *Approval) webhook.Approval {
 }
 
 func (k *kind) hears(s *State) bool { return k.cfg.Hears != nil && k.cfg.Hears(s.Tenant) }
-
-func approvalTimer(a id.ApprovalID, name string) journal.TimerKey {
-	return journal.TimerKey{Kind: msg.KindApproval, Entity: a.UUID, Name: name}
-}
-
-// wakeTimer returns the key of the timer by which a decided approval wakes its run, under the
-// kind by which approvals know runs.
-func wakeTimer(run id.RunID, a id.ApprovalID) journal.TimerKey {
-	return journal.TimerKey{Kind: msg.KindRun, Entity: run.UUID, Name: a.String()}
-}

@@ -171,16 +171,7 @@ func (c *change) gate(o *Step) {
 // ended.
 func (s *Step) previews() bool {
 	k := s.Call
-	return k != nil && !k.Called && !k.Previewed && s.Approval == nil && k.Plan.Terms != nil && k.decidesOn() != nil
-}
-
-// decidesOn returns the run of a browser skill on which the approval of the call decides, nil if
-// there is none.
-func (k *Call) decidesOn() *id.SkillRunID {
-	if s := k.Plan.Skill; s != nil && s.Previews {
-		return &s.Run
-	}
-	return nil
+	return k != nil && !k.Called && !k.Previewed && s.Approval == nil && k.Plan.Terms != nil && k.Plan.DecidesOn() != nil
 }
 
 // previewed ends what comes before an approval: the approval opens, or the call has ended.

@@ -479,7 +479,7 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 	case EventCame:
 		keepEvent(w, m, now)
 		if event, ok := m.(msg.InjectEvent); ok && event.By.Actor != "" {
-			w.Audit = append(w.Audit, audit(s, event.By, "run.event.create", now))
+			w.Audit = append(w.Audit, engine.RunAudit(s.ID, event.By, "run.event.create", now))
 		}
 		w.Rows = append(w.Rows, &engine.EventInsert{Run: s.ID, Seq: f.Event.Seq, Op: f.Op, ID: f.ID, Name: f.Event.Name, Payload: f.Event.Payload, At: now})
 	case EventTaken:
@@ -507,17 +507,15 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 	case Asked:
 		k.asks(w, s, f, now)
 	case WakeGone:
-		w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
+		w.TimersDone = append(w.TimersDone, engine.WakeTimer(s.ID, f.Approval))
 	case Withdrawn:
 		k.withdraw(w, s, f, m, op, now)
 	case SkillsLeft:
-		for _, r := range f.Runs {
-			w.Timers = append(w.Timers, journal.Timer{TimerKey: journal.TimerKey{Kind: msg.KindSkillRun, Entity: r.UUID, Name: msg.TimerLook}, DueAt: now.Add(lookAfter)})
-		}
+		engine.SkillTimers(w, f.Runs, now)
 	case Stopped:
 		if cancel, ok := m.(msg.CancelRun); ok {
 			w.Idempotency = journal.Remember(cancel.Idempotency, now)
-			w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
+			w.Audit = append(w.Audit, engine.RunAudit(s.ID, cancel.By, "run.cancel", now))
 		}
 	}
 }
@@ -529,10 +527,6 @@ func keepEvent(w *journal.Commit, m any, now time.Time) {
 	}
 }
 
-// lookAfter is how long after the end of a run the timers of its runs of browser skills are due.
-// The message after the commit is faster.
-const lookAfter = time.Second
-
 func (s *State) timer(name string) journal.TimerKey {
 	return journal.TimerKey{Kind: msg.KindWorkflow, Entity: s.ID.UUID, Name: name}
 }
@@ -543,24 +537,8 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	w.Rows = append(w.Rows,
 		&engine.RunInsert{ID: s.ID, WorkflowID: &s.Workflow, Input: s.Input, OriginKind: s.Origin.Kind, OriginID: s.Origin.ID, EndUserID: s.EndUserID, CreatedAt: s.CreatedAt},
 		&engine.WorkflowInsert{Run: s.ID, Version: s.Version, Test: s.Test, Variables: s.Variables, Node: s.OrgNode, Owes: s.Owes})
-	start, ok := m.(msg.StartWorkflow)
-	if !ok {
-		return
-	}
-	w.Idempotency = journal.Remember(start.Idempotency, now)
-	switch s.Origin.Kind {
-	case lifecycle.OriginAPIKey, lifecycle.OriginUser:
-		w.Audit = append(w.Audit, audit(s, start.By, "run.manual", now))
-	case lifecycle.OriginTrigger:
-		fired := audit(s, start.By, "trigger.fire", now)
-		fired.TargetKind, fired.TargetID, fired.Detail = "trigger", s.Origin.ID, json.RawMessage(`{"run_id":"`+s.ID.String()+`"}`)
-		w.Audit = append(w.Audit, fired)
-	}
-}
-
-func audit(s *State, by msg.By, action string, now time.Time) journal.Audit {
-	return journal.Audit{
-		ID: id.AuditID{UUID: id.New(s.ID.Shard())}, At: now, Actor: by.Actor, Action: action, TargetKind: "run", TargetID: s.ID.UUID, IP: by.IP,
+	if start, ok := m.(msg.StartWorkflow); ok {
+		engine.Started(w, s.ID, s.Origin, start.By, start.Idempotency, now)
 	}
 }
 

@@ -447,3 +447,50 @@ func RunTally(u *RunUpdate, agent *id.AgentID, first *time.Duration) *Tally {
 	}
 	return t
 }
+
+// ApprovalTimer returns the key of a timer of an approval.
+func ApprovalTimer(a id.ApprovalID, name string) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindApproval, Entity: a.UUID, Name: name}
+}
+
+// WakeTimer returns the key of the timer by which a decided approval wakes its run. Its kind is KindRun also if the run
+// is one of a workflow.
+func WakeTimer(run id.RunID, a id.ApprovalID) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindRun, Entity: run.UUID, Name: a.String()}
+}
+
+// SkillTimer returns the key of the timer that makes a run of a browser skill look at what it waits for.
+func SkillTimer(r id.SkillRunID) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindSkillRun, Entity: r.UUID, Name: msg.TimerLook}
+}
+
+// lookAfter is how long after the end of a run the timers of its runs of browser skills are due.
+// The message after the commit is faster.
+const lookAfter = time.Second
+
+// SkillTimers sets the timers that end the runs of browser skills that a run made which ended at that time.
+func SkillTimers(w *journal.Commit, runs []id.SkillRunID, ended time.Time) {
+	for _, r := range runs {
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: SkillTimer(r), DueAt: ended.Add(lookAfter)})
+	}
+}
+
+// RunAudit returns a row of the audit log about a run.
+func RunAudit(run id.RunID, by msg.By, action string, at time.Time) journal.Audit {
+	return journal.Audit{
+		ID: id.AuditID{UUID: id.New(run.Shard())}, At: at, Actor: by.Actor, Action: action, TargetKind: "run", TargetID: run.UUID, IP: by.IP,
+	}
+}
+
+// Started adds the audit row of the start of a run without a thread, and the row of the Idempotency-Key that came with it.
+func Started(w *journal.Commit, run id.RunID, origin msg.Origin, by msg.By, i *msg.Idempotency, at time.Time) {
+	w.Idempotency = journal.Remember(i, at)
+	switch origin.Kind {
+	case lifecycle.OriginAPIKey, lifecycle.OriginUser:
+		w.Audit = append(w.Audit, RunAudit(run, by, "run.manual", at))
+	case lifecycle.OriginTrigger:
+		fired := RunAudit(run, by, "trigger.fire", at)
+		fired.TargetKind, fired.TargetID, fired.Detail = "trigger", origin.ID, json.RawMessage(`{"run_id":"`+run.String()+`"}`)
+		w.Audit = append(w.Audit, fired)
+	}
+}

@@ -309,6 +309,14 @@ type Planned struct {
 	Skill *SkillCall `json:"skill,omitempty"`
 }
 
+// DecidesOn returns the run of a browser skill on which the approval of the call decides, nil if there is none.
+func (p *Planned) DecidesOn() *id.SkillRunID {
+	if s := p.Skill; s != nil && s.Previews {
+		return &s.Run
+	}
+	return nil
+}
+
 // SkillCall is the run of a browser skill that a call makes.
 type SkillCall struct {
 	Run id.SkillRunID `json:"run"`
