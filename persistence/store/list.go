@@ -47,6 +47,15 @@ func arms(of pg.QueryMap) pg.QueryMap {
 	return of
 }
 
+// approvalColumns gives the lists of approvals the columns of approval, where they say /*approval*/.
+func approvalColumns(of pg.QueryMap) pg.QueryMap {
+	columns, _, _ := strings.Cut(strings.TrimPrefix(of["approval"], "SELECT "), "\nFROM approvals a ")
+	for name, sql := range of {
+		of[name] = strings.ReplaceAll(sql, "/*approval*/", columns)
+	}
+	return of
+}
+
 func armed(name string, n int) string { return name + "/" + strconv.Itoa(n) }
 
 // size returns an SQL expression for the size of a list's row: of the whole row, or, because it

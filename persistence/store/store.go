@@ -44,7 +44,7 @@ import (
 //go:embed queries/*.sql
 var files embed.FS
 
-var queries = searches(arms(pg.Queries(files)))
+var queries = searches(arms(approvalColumns(pg.Queries(files))))
 
 // Timeout bounds one read or one change, including the wait for a connection.
 const Timeout = 5 * time.Second

@@ -1,17 +1,9 @@
 -- Lists are planned with their arguments: see runs. The arm is repeated for each status ($3): it
 -- reads its page by an index in the order of the list. Those that the caller's role may decide ($4), those for
 -- managers of its nodes ($5), and only those on which a principal has not decided ($10): all API
--- keys are one. step is what has become of an approved call.
+-- keys are one. /*approval*/ stands for the columns of approval.
 -- name: approvals
-SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.assignee_role, a.required_approvals, a.approvals_so_far, a.tool, a.args, a.schema,
-  a.reasoning_summary, a.policy, a.decisions, a.escalated_at, a.expires_at, a.created_at, a.decided_at, a.browser_skill_run_id,
-  CASE WHEN a.status IN ('approved', 'edited') THEN (
-    SELECT json_build_object('status', s.status, 'ended', s.finished_at, 'answered', s.output IS NOT NULL,
-      'lost', CASE WHEN s.status <> 'failed' THEN false WHEN pg_column_size(s.output) < 2048 AND s.output::text LIKE '{"error":"UNKNOWN_OUTCOME"%' THEN true
-        ELSE EXISTS (SELECT FROM browser_skill_runs b WHERE b.tenant_id = a.tenant_id AND b.id = a.browser_skill_run_id AND b.code = 'unknown_outcome') END,
-      'others', (SELECT count(*) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id AND o.status = 'pending'),
-      'resumed', (SELECT max(decided_at) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id))
-    FROM run_steps s WHERE s.tenant_id = a.tenant_id AND s.run_id = a.run_id AND s.idx = a.step_idx) END AS step
+SELECT /*approval*/
 FROM (
   SELECT k.* FROM (
     /*arm*/(SELECT id FROM approvals
@@ -27,15 +19,7 @@ FROM (
 ORDER BY a.id DESC LIMIT $2
 
 -- name: approvals_by_expiry
-SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.assignee_role, a.required_approvals, a.approvals_so_far, a.tool, a.args, a.schema,
-  a.reasoning_summary, a.policy, a.decisions, a.escalated_at, a.expires_at, a.created_at, a.decided_at, a.browser_skill_run_id,
-  CASE WHEN a.status IN ('approved', 'edited') THEN (
-    SELECT json_build_object('status', s.status, 'ended', s.finished_at, 'answered', s.output IS NOT NULL,
-      'lost', CASE WHEN s.status <> 'failed' THEN false WHEN pg_column_size(s.output) < 2048 AND s.output::text LIKE '{"error":"UNKNOWN_OUTCOME"%' THEN true
-        ELSE EXISTS (SELECT FROM browser_skill_runs b WHERE b.tenant_id = a.tenant_id AND b.id = a.browser_skill_run_id AND b.code = 'unknown_outcome') END,
-      'others', (SELECT count(*) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id AND o.status = 'pending'),
-      'resumed', (SELECT max(decided_at) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id))
-    FROM run_steps s WHERE s.tenant_id = a.tenant_id AND s.run_id = a.run_id AND s.idx = a.step_idx) END AS step
+SELECT /*approval*/
 FROM (
   SELECT k.* FROM (
     /*arm*/(SELECT id, expires_at FROM approvals
@@ -51,15 +35,7 @@ FROM (
 ORDER BY a.expires_at, a.id LIMIT $2
 
 -- name: approvals_by_risk
-SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.assignee_role, a.required_approvals, a.approvals_so_far, a.tool, a.args, a.schema,
-  a.reasoning_summary, a.policy, a.decisions, a.escalated_at, a.expires_at, a.created_at, a.decided_at, a.browser_skill_run_id,
-  CASE WHEN a.status IN ('approved', 'edited') THEN (
-    SELECT json_build_object('status', s.status, 'ended', s.finished_at, 'answered', s.output IS NOT NULL,
-      'lost', CASE WHEN s.status <> 'failed' THEN false WHEN pg_column_size(s.output) < 2048 AND s.output::text LIKE '{"error":"UNKNOWN_OUTCOME"%' THEN true
-        ELSE EXISTS (SELECT FROM browser_skill_runs b WHERE b.tenant_id = a.tenant_id AND b.id = a.browser_skill_run_id AND b.code = 'unknown_outcome') END,
-      'others', (SELECT count(*) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id AND o.status = 'pending'),
-      'resumed', (SELECT max(decided_at) FROM approvals o WHERE (o.tenant_id = a.tenant_id) IS TRUE AND o.run_id = a.run_id))
-    FROM run_steps s WHERE s.tenant_id = a.tenant_id AND s.run_id = a.run_id AND s.idx = a.step_idx) END AS step
+SELECT /*approval*/
 FROM (
   SELECT k.* FROM (
     /*arm*/(SELECT id, expires_at, risk_order(risk) AS risk FROM approvals
@@ -74,6 +50,7 @@ FROM (
 ) page JOIN approvals a ON a.tenant_id = $1 AND a.id = page.id
 ORDER BY risk_order(a.risk), a.expires_at, a.id LIMIT $2
 
+-- step is what has become of an approved call.
 -- name: approval
 SELECT a.id, a.run_id, a.agent_id, a.node_id, a.step_idx, a.status, a.risk, a.assignee_role, a.required_approvals, a.approvals_so_far, a.tool, a.args, a.schema,
   a.reasoning_summary, a.policy, a.decisions, a.escalated_at, a.expires_at, a.created_at, a.decided_at, a.browser_skill_run_id,
