@@ -1,7 +1,6 @@
 package model
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,21 +134,11 @@ func (e *embeddings) batch(ctx context.Context, model string, texts []string) (o
 	}
 	once, cancel := context.WithTimeout(ctx, embedTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(once, http.MethodPost, e.url, bytes.NewReader(body))
+	resp, err := e.post(once, ctx, body, &turn{})
 	if err != nil {
-		return out, &schema.Error{Kind: schema.Refused, Message: "the provider's base_url is no URL", BeforeFirstToken: true, Err: err}
-	}
-	for k, v := range e.header {
-		r.Header[k] = v
-	}
-	resp, err := e.hc.Do(r)
-	if err != nil {
-		return out, e.failed(ctx, &turn{}, err)
+		return out, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return out, e.refused(ctx, resp)
-	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxEmbedResponse+1))
 	switch {
 	case errors.Is(err, egress.ErrTooLarge) || len(answer) > maxEmbedResponse:

@@ -44,12 +44,9 @@ type errorEvent struct {
 
 func (e *errorEvent) Error() string { return e.message }
 
-// stream posts body and reads the whole response into t.
-func (u *upstream) stream(ctx context.Context, body []byte, t *turn, on event) (*schema.Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	began := time.Now()
-	t.onBegin = func() { firstToken.WithLabelValues(u.kind).Observe(time.Since(began).Seconds()) }
+// post sends body and returns a response with status 200, whose body the caller closes. asked is the caller's context: the
+// turn is cancelled when it ends, and has failed when only ctx, the limit of this request, has ended.
+func (u *upstream) post(ctx, asked context.Context, body []byte, t *turn) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, &schema.Error{Kind: schema.Refused, Message: "the provider's base_url is no URL", BeforeFirstToken: true, Err: err}
@@ -59,12 +56,26 @@ func (u *upstream) stream(ctx context.Context, body []byte, t *turn, on event) (
 	}
 	resp, err := u.hc.Do(r)
 	if err != nil {
-		return nil, u.failed(ctx, t, err)
+		return nil, u.failed(asked, t, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, u.refused(asked, resp)
+	}
+	return resp, nil
+}
+
+// stream posts body and reads the whole response into t.
+func (u *upstream) stream(ctx context.Context, body []byte, t *turn, on event) (*schema.Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	began := time.Now()
+	t.onBegin = func() { firstToken.WithLabelValues(u.kind).Observe(time.Since(began).Seconds()) }
+	resp, err := u.post(ctx, ctx, body, t)
+	if err != nil {
+		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, u.refused(ctx, resp)
-	}
 	rd := readers.Get().(*sseReader)
 	defer func() {
 		rd.br.Reset(nil)
