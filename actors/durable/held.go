@@ -11,6 +11,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 )
 
 // An activation whose shard has moved may stay on its node until its effects in flight have
@@ -108,14 +109,7 @@ func holds(ctx context.Context, n *cluster.Node, m id.MemberID, a cluster.Addres
 		default: // a member of an older version does not know the question
 			return false
 		}
-		pause := time.NewTimer(askPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return false
-		}
-		if !slices.Contains(living(), m) {
+		if !pause.For(ctx, askPause) || !slices.Contains(living(), m) {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/pause"
 )
 
 const (
@@ -189,20 +190,10 @@ func (w *writer) flush() error {
 			return err
 		}
 		w.written, vectors = w.written+len(part), vectors[some:]
-		pause(w.ctx, min(rest*time.Since(began), mostRest))
+		pause.For(w.ctx, min(rest*time.Since(began), mostRest))
 	}
 	w.waiting, w.bytes = w.waiting[:0], 0
 	return nil
-}
-
-// pause returns when d has passed, or ctx has ended.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // embed makes the vectors of the chunks that wait. A failure that stays is noVectors.
@@ -248,7 +239,7 @@ func (k *kind) clean(ctx context.Context, a cluster.Address, r Row) any {
 	if ctx.Err() == nil {
 		k.log(k.cfg.Log.Warn(), a).Err(err).Msg("chunks of a document could not be removed")
 	}
-	pause(ctx, pauseClean)
+	pause.For(ctx, pauseClean)
 	return Dirty{}
 }
 

@@ -23,6 +23,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 )
 
@@ -318,18 +319,14 @@ var unavailable = problem.New(problem.CodeUnavailable, "")
 
 // retry repeats f while storage is unavailable, until ctx ends.
 func retry(ctx context.Context, f func() error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		err := f()
 		var provider *model.Error // its connection errors are not storage's
 		cutOff := errors.As(err, &provider) && provider.Kind == model.Cancelled && provider.BeforeFirstToken
 		if err == nil || ctx.Err() != nil || provider != nil && !cutOff || provider == nil && !pg.IsUnavailable(err) && !errors.Is(err, unavailable) {
 			return err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.For(ctx, wait) {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
 )
@@ -214,16 +215,12 @@ func opOf(m skill.Mode) skill.Op {
 func retry(ctx context.Context, read func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		err := read()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause.For(ctx, wait) {
 			return err
 		}
 	}

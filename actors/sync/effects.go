@@ -11,6 +11,7 @@ import (
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/source"
 )
 
@@ -77,12 +78,7 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, _ durable.Effe
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.Canceled), errors.Is(err, errFiles):
 		// Storage, or the node's lease. The walk goes on behind its last step.
 		k.log(k.cfg.Log.Warn(), a.Address).Err(err).Msg("a sync of a knowledge source was interrupted")
-		timer := time.NewTimer(pauseAgain)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
+		pause.For(ctx, pauseAgain)
 		return Again{}
 	}
 	k.log(k.cfg.Log.Error(), a.Address).Err(err).Msg("a sync of a knowledge source ended by an internal error")

@@ -12,6 +12,7 @@ import (
 	"agentsvc/persistence/failpoint"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 )
 
 // Store reads the rows that a thread needs. Every method reads within the named tenant.
@@ -103,7 +104,7 @@ const (
 // readQueue retries until it succeeds or is no longer owed: a thread cannot continue without
 // its queue.
 func (k *kind) readQueue(ctx context.Context, a durable.Activation, e ReadQueue) any {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		runs, err := k.cfg.Store.OpenRuns(ctx, a.Address.Tenant, id.ThreadID{UUID: a.Address.ID}, 0, window+1)
 		if err == nil {
 			open, more := openRuns(runs)
@@ -113,11 +114,7 @@ func (k *kind) readQueue(ctx context.Context, a durable.Activation, e ReadQueue)
 			return nil
 		}
 		k.cfg.Log.Warn().Err(err).Stringer("tenant", a.Address.Tenant).Stringer("thread", a.Address.ID).Msg("open runs could not be read")
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.For(ctx, wait) {
 			return nil
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
 	"agentsvc/schemas/tool"
@@ -466,7 +467,7 @@ const (
 // cannot be read may be read once the cause is gone, and the run can be cancelled until then. So the
 // error is logged, at the second try and whenever there were twice as many.
 func (k *kind) retry(ctx context.Context, t id.TenantID, run id.UUID, f func() error) bool {
-	for pause, tries := firstPause, 1; ; pause, tries = min(2*pause, lastPause), tries+1 {
+	for wait, tries := firstPause, 1; ; wait, tries = min(2*wait, lastPause), tries+1 {
 		err := f()
 		switch {
 		case ctx.Err() != nil:
@@ -476,11 +477,7 @@ func (k *kind) retry(ctx context.Context, t id.TenantID, run id.UUID, f func() e
 		case tries > 1 && tries&(tries-1) == 0:
 			k.cfg.Log.Warn().Err(err).Stringer("tenant", t).Stringer("run", run).Int("tries", tries).Msg("a workflow run waits for storage")
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.For(ctx, wait) {
 			return false
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"agentsvc/cluster/placement"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 )
 
 // World is some nodes and the network between them. P is what a test keeps for each node.
@@ -375,10 +376,8 @@ func (p *Site[P]) Ask(ctx context.Context, a cluster.Address, m any) (any, error
 		if err == nil {
 			return v, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, back) {
 			return nil, ctx.Err()
-		case <-time.After(back):
 		}
 		back = min(2*back, 200*time.Millisecond)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/pause"
 )
 
 // other is another member's lease by Postgres' clock.
@@ -30,21 +31,9 @@ func (m *Membership) join(ctx context.Context) error {
 		if err != nil || wait == 0 {
 			return err
 		}
-		if err := sleep(ctx, wait); err != nil {
-			return err
+		if !pause.For(ctx, wait) {
+			return ctx.Err()
 		}
-	}
-}
-
-// sleep waits, and returns the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/pause"
 )
 
 // Announce assigns a number to a committed revocation; every node's beat sees the number.
@@ -18,8 +19,8 @@ import (
 func (m *Membership) Announce(ctx context.Context) (int64, error) {
 	n, wait, err := m.announce(ctx)
 	for err == nil && wait > 0 {
-		if err = sleep(ctx, wait); err != nil {
-			err = fmt.Errorf("wait for the lease of a dead member: %w", err)
+		if !pause.For(ctx, wait) {
+			err = fmt.Errorf("wait for the lease of a dead member: %w", ctx.Err())
 			break
 		}
 		wait, err = m.askLongest(ctx) // another member may have been marked meanwhile

@@ -18,6 +18,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/cluster/remote/wire"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/pause"
 )
 
 // Parameters for opening a stream.
@@ -274,11 +275,7 @@ func (p *peer) loop() {
 			back = firstBackoff
 			continue
 		}
-		pause := time.NewTimer(back/2 + rand.N(back))
-		select {
-		case <-pause.C:
-		case <-p.ctx.Done():
-			pause.Stop()
+		if !pause.For(p.ctx, back/2+rand.N(back)) {
 			return
 		}
 		back = min(2*back, lastBackoff)

@@ -17,6 +17,7 @@ import (
 	"agentsvc/cluster/membership"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 )
 
@@ -230,8 +231,8 @@ func (r *Revoker) collect(ctx context.Context, f *fellows, what msg.Revoked, mis
 		})
 	}
 	missing = slices.Clone(missing)
-	pause := firstLook
-	look := time.NewTimer(pause)
+	wait := firstLook
+	look := time.NewTimer(wait)
 	defer look.Stop()
 	for len(missing) > 0 {
 		select {
@@ -244,8 +245,8 @@ func (r *Revoker) collect(ctx context.Context, f *fellows, what msg.Revoked, mis
 			if err == nil { // else the next look may tell, or they answer
 				missing = slices.DeleteFunc(missing, func(x id.MemberID) bool { return !slices.Contains(still, x) })
 			}
-			pause = min(2*pause, lastLook)
-			look.Reset(pause)
+			wait = min(2*wait, lastLook)
+			look.Reset(wait)
 		case <-ctx.Done():
 			return missing
 		}
@@ -255,28 +256,16 @@ func (r *Revoker) collect(ctx context.Context, f *fellows, what msg.Revoked, mis
 
 // tell tells one member until it has answered; false when ctx ended before.
 func tell(ctx context.Context, c Caller, to id.MemberID, what msg.Revoked) bool {
-	for pause := firstCall; ; pause = min(2*pause, lastCall) {
+	for wait := firstCall; ; wait = min(2*wait, lastCall) {
 		once, cancel := context.WithTimeout(ctx, callTime)
 		v, err := c.Call(once, to, Service, what)
 		cancel()
 		if _, ok := v.(msg.Done); ok && err == nil {
 			return true
 		}
-		if !slept(ctx, pause) {
+		if !pause.For(ctx, wait) {
 			return false
 		}
-	}
-}
-
-// slept waits; false when ctx ended before.
-func slept(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -317,11 +306,11 @@ func (r *Revoker) pay(ctx context.Context) {
 		if f == nil {
 			continue
 		}
-		for pause := firstOwed; ; pause = min(2*pause, lastOwed) {
+		for wait := firstOwed; ; wait = min(2*wait, lastOwed) {
 			if _, err := r.announce(ctx, f); err == nil {
 				break
 			}
-			if !slept(ctx, pause) {
+			if !pause.For(ctx, wait) {
 				return
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
@@ -638,7 +639,7 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 		manner := n.deaf.Load()
 		switch manner {
 		case wordLate:
-			slept(ctx, time.Duration(rand.IntN(40))*time.Millisecond)
+			pause.For(ctx, time.Duration(rand.IntN(40))*time.Millisecond)
 		case wordLost:
 			return errors.New("lost")
 		case wordHangs:

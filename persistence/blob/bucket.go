@@ -16,6 +16,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"agentsvc/schemas/pause"
 )
 
 const (
@@ -184,11 +186,7 @@ func settled(ctx context.Context, upload func() error) error {
 		if r := new(minio.ErrorResponse); try == attempts || !errors.As(err, r) || r.StatusCode != http.StatusConflict {
 			return err
 		}
-		timer := time.NewTimer(time.Duration(try) * 50 * time.Millisecond)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause.For(ctx, time.Duration(try)*50*time.Millisecond) {
 			return err
 		}
 	}

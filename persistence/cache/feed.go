@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/pause"
 )
 
 // Limits of a feed. A stream that is not read holds at most maxLen entries for at most
@@ -197,7 +198,7 @@ func (f *Feed) write(ctx context.Context) {
 // connected waits until Redis answers the writer.
 func (f *Feed) connected(ctx context.Context) {
 	for back := firstBackoff; f.cache.Ping(ctx) != nil; back = min(2*back, lastBackoff) {
-		if !pause(ctx, back) {
+		if !pause.For(ctx, back/2+rand.N(back)) {
 			return
 		}
 	}
@@ -311,7 +312,7 @@ func (f *Feed) read(ctx context.Context) {
 			f.log.Warn().Err(err).Msg("cannot receive messages from other members")
 			f.lost()
 		}
-		if !pause(ctx, back) {
+		if !pause.For(ctx, back/2+rand.N(back)) {
 			return
 		}
 		back = min(2*back, lastBackoff)
@@ -389,16 +390,4 @@ func less(a, b string) bool {
 	x, _ = strconv.ParseUint(as, 10, 64)
 	y, _ = strconv.ParseUint(bs, 10, 64)
 	return x < y
-}
-
-// pause waits about d; false means that ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d/2 + rand.N(d))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

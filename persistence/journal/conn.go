@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/schemas/pause"
 )
 
 // conn is a lane's connection with its prepared statements.
@@ -108,7 +110,7 @@ func (c *conn) end(ctx context.Context, lost backend) error {
 		if _, err := c.raw.Exec(ctx, "SELECT pg_terminate_backend($1)", lost.pid); err != nil {
 			return fmt.Errorf("end the lost backend: %w", err)
 		}
-		if !pause(ctx, 5*time.Millisecond) {
+		if !pause.For(ctx, 5*time.Millisecond) {
 			return fmt.Errorf("end the lost backend: %w", ctx.Err())
 		}
 	}
@@ -148,16 +150,4 @@ func (c *conn) close() {
 func lockTimeout(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == "55P03"
-}
-
-// pause waits for d, or answers false when ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/pg"
+	"agentsvc/schemas/pause"
 )
 
 // verdict is how one transaction ended.
@@ -116,7 +117,7 @@ func (l *lane) write(batch []*entry) {
 			l.up()
 			// After a lock timeout the flush is halved at once, so that the other commits
 			// do not wait for the lock again.
-			if again++; again < tries && (len(batch) == 1 || !lockTimeout(out.err)) && pause(l.w.hard, minPause<<again) {
+			if again++; again < tries && (len(batch) == 1 || !lockTimeout(out.err)) && pause.For(l.w.hard, minPause<<again) {
 				continue
 			}
 			if len(batch) == 1 || l.w.hard.Err() != nil {

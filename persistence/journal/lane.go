@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/pause"
 )
 
 const (
@@ -238,7 +239,7 @@ func (l *lane) rest(n int, took time.Duration) {
 	}
 	l.w.metrics.rests.Add(d.Seconds())
 	l.w.routes.rests(l, l.filled)
-	pause(l.w.hard, d)
+	pause.For(l.w.hard, d)
 	l.w.routes.rested(l)
 }
 
@@ -438,7 +439,7 @@ func (l *lane) up() {
 // context of Stop has ended.
 func (l *lane) reconnect() bool {
 	for {
-		if l.failures > 0 && !pause(l.w.hard, min(maxPause, minPause<<min(l.failures-1, 10))) {
+		if l.failures > 0 && !pause.For(l.w.hard, min(maxPause, minPause<<min(l.failures-1, 10))) {
 			return false
 		}
 		ctx, cancel := context.WithTimeout(l.w.hard, connectTime)

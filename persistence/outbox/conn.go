@@ -79,15 +79,3 @@ func sortFailure(conn *pgx.Conn, err error) verdict {
 	}
 	return refused
 }
-
-// pause waits for d; it returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

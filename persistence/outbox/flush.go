@@ -12,6 +12,7 @@ import (
 	"agentsvc/persistence/failpoint"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/webhook"
 )
 
@@ -71,7 +72,7 @@ func (o *Outbox) flush(batch []*entry) {
 			continue
 		case busy:
 			o.up()
-			if again++; again < tries && pause(o.hard, minPause<<again) {
+			if again++; again < tries && pause.For(o.hard, minPause<<again) {
 				continue
 			}
 		case refused:

@@ -16,6 +16,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/webhook"
 )
 
@@ -406,7 +407,7 @@ func (o *Outbox) up() {
 // context has ended.
 func (o *Outbox) reconnect() bool {
 	for {
-		if !pause(o.hard, min(maxPause, minPause<<min(o.failures-1, 10))) {
+		if !pause.For(o.hard, min(maxPause, minPause<<min(o.failures-1, 10))) {
 			return false
 		}
 		ctx, cancel := context.WithTimeout(o.hard, connectTimeout)

@@ -12,6 +12,7 @@ import (
 
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/pause"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 
 	// A pass that leaves values is followed by another one after a pause, up to maxPasses.
 	maxPasses = 5
-	pause     = 500 * time.Millisecond
+	passPause = 500 * time.Millisecond
 
 	// maxNamed is the number of unreadable values of each column that a Report names.
 	maxNamed = 20
@@ -143,11 +144,7 @@ func (r *run) passes(ctx context.Context) (*Report, error) {
 		if report.Sum(func(c Count) int { return c.Left }) == 0 {
 			continue // the pass that proves it; there is no lock to wait for
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.For(ctx, passPause) {
 			return report, ctx.Err()
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/playwright-community/playwright-go"
 
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/skill"
 )
 
@@ -189,9 +190,7 @@ func (s *session) signedIn(ctx context.Context) error {
 		case errors.Is(err, errLost), errors.Is(err, errLeft):
 			return err
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-limit.Done():
+		if !pause.For(limit, 50*time.Millisecond) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -510,15 +509,9 @@ func (s *session) check(ctx context.Context, r *skill.Report) (bool, error) {
 			if err == nil {
 				out.OK, out.Actual = ok, actual
 			}
-			if out.OK || !all {
+			if out.OK || !all || !pause.For(limit, 50*time.Millisecond) {
 				break
 			}
-			select {
-			case <-time.After(50 * time.Millisecond):
-				continue
-			case <-limit.Done():
-			}
-			break
 		}
 		cancel()
 		out.Actual = s.secrets.clean(out.Actual, maxActual)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/playwright-community/playwright-go"
 
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/skill"
 )
 
@@ -438,9 +439,7 @@ func (s *session) choose(ctx context.Context, st *skill.Step, el playwright.Loca
 		if index >= 0 {
 			break
 		}
-		select { // options that come late
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
+		if !pause.For(ctx, 50*time.Millisecond) { // options that come late
 			return failed(skill.CodeStepFailed, "The list has no such option.")
 		}
 	}

@@ -70,7 +70,7 @@ func newEmbeddings(r *Registry, p Provider) *embeddings {
 		e.header["Authorization"] = []string{"Bearer " + string(p.APIKey)}
 	}
 	if e.sleep == nil {
-		e.sleep = pause
+		e.sleep = sleepFor
 	}
 	if e.random == nil {
 		e.random = rand.Float64

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	schema "agentsvc/schemas/model"
+	"agentsvc/schemas/pause"
 )
 
 const (
@@ -30,7 +31,7 @@ type Retrying struct {
 func (r *Retrying) Stream(ctx context.Context, req *schema.Request, sink schema.Sink) (*schema.Result, error) {
 	sleep, random := r.Sleep, r.Rand
 	if sleep == nil {
-		sleep = pause
+		sleep = sleepFor
 	}
 	if random == nil {
 		random = rand.Float64
@@ -53,13 +54,10 @@ func (r *Retrying) Stream(ctx context.Context, req *schema.Request, sink schema.
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+// sleepFor is the Sleep of a Retrying that has none.
+func sleepFor(ctx context.Context, d time.Duration) error {
+	if !pause.For(ctx, d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/password"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
 )
@@ -64,14 +65,7 @@ func (p *Platform) allowLogin(ctx context.Context, c *edge.Caller, of string) er
 // refuse answers a login that matches no user. The total time is the same, whatever was done
 // before.
 func (s *Sessions) refuse(ctx context.Context, began time.Time) error {
-	if rest := s.refusal - time.Since(began); rest > 0 {
-		timer := time.NewTimer(rest)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
+	pause.For(ctx, s.refusal-time.Since(began))
 	return unauthorized("No user has this e-mail with this password.")
 }
 

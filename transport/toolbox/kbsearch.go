@@ -16,6 +16,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 )
@@ -159,9 +160,9 @@ func (b *Toolbox) viewer(ctx context.Context, t tool.Caller) ([]string, error) {
 
 // again repeats a read while the storage cannot serve.
 func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		v, err := read()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) || !slept(ctx, pause) {
+		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) || !pause.For(ctx, wait) {
 			return v, err
 		}
 	}

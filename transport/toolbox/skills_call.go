@@ -13,6 +13,7 @@ import (
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
@@ -390,7 +391,7 @@ func skillGone() *tool.Outcome {
 
 // askSkill asks a run, and again while storage cannot serve: all messages are repeatable.
 func (b *Toolbox) askSkill(ctx context.Context, t id.TenantID, r id.SkillRunID, m any) (msg.SkillStands, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		bounded, cancel := context.WithTimeout(ctx, askSkill)
 		v, err := b.Skills.Ask(bounded, t, r, m)
 		cancel()
@@ -399,7 +400,7 @@ func (b *Toolbox) askSkill(ctx context.Context, t id.TenantID, r id.SkillRunID, 
 			return stands, nil
 		}
 		var seen *problem.Error
-		if errors.As(err, &seen) && seen.Code != problem.CodeUnavailable || !slept(ctx, pause) {
+		if errors.As(err, &seen) && seen.Code != problem.CodeUnavailable || !pause.For(ctx, wait) {
 			return msg.SkillStands{}, err
 		}
 	}
@@ -407,9 +408,9 @@ func (b *Toolbox) askSkill(ctx context.Context, t id.TenantID, r id.SkillRunID, 
 
 // tries repeats a read while the storage cannot serve.
 func tries[T any](ctx context.Context, read func() (*T, error)) (*T, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		v, err := read()
-		if err == nil || !errors.Is(err, store.ErrUnavailable) || !slept(ctx, pause) {
+		if err == nil || !errors.Is(err, store.ErrUnavailable) || !pause.For(ctx, wait) {
 			return v, err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"agentsvc/schemas/flow/scan"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
 	"agentsvc/schemas/tool"
@@ -339,7 +340,7 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 	ctx, cancel := context.WithTimeout(caller, b.Timeout)
 	defer cancel()
 	sent := false // by an earlier attempt, as far as this node knows
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		out, err := b.call(ctx, caller, t, p)
 		if sent {
 			out = out.After()
@@ -355,7 +356,7 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 			}
 			sent = true
 		}
-		if !slept(ctx, pause) {
+		if !pause.For(ctx, wait) {
 			return out
 		}
 	}
@@ -407,18 +408,6 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 	return out, failed
 }
 
-// slept waits for d; it returns false when ctx ended before.
-func slept(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // The pause before what could not be done yet is tried again.
 const (
 	firstPause = 50 * time.Millisecond
@@ -427,12 +416,12 @@ const (
 
 // persist repeats a read while the storage cannot serve: nothing was called yet.
 func persist(ctx context.Context, read func() (*view, error)) (*view, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		v, err := read()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) {
 			return v, err
 		}
-		if !slept(ctx, pause) {
+		if !pause.For(ctx, wait) {
 			return nil, err
 		}
 	}

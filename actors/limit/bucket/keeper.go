@@ -14,6 +14,7 @@ import (
 	"agentsvc/cluster/handover"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 )
 
 const (
@@ -181,11 +182,7 @@ func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 		if err == nil {
 			return nil
 		}
-		pause := time.NewTimer(tickEvery)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !pause.For(ctx, tickEvery) {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/schemas/pause"
 )
 
 // watchPause is the time between two polls of approvals watch.
@@ -76,8 +77,8 @@ func (w *approvalWatch) follow(ctx context.Context) error {
 		case time.Since(lost) > cmp.Or(w.c.patience, time.Minute):
 			return fmt.Errorf("the service was lost: %w", err)
 		}
-		if err := wait(ctx, watchPause); err != nil {
-			return err
+		if !pause.For(ctx, watchPause) {
+			return ctx.Err()
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/schemas/pause"
 )
 
 // settings are the settings of the environment for calls of the service.
@@ -155,12 +156,12 @@ func (c *Client) waiting(ctx context.Context, method, path string, body, out any
 		if !errors.As(err, &p) || p.RetryAfter <= 0 || p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable {
 			return err
 		}
-		pause := time.Duration(p.RetryAfter * float64(time.Second))
-		if waited += pause; waited > most {
+		wait := time.Duration(p.RetryAfter * float64(time.Second))
+		if waited += wait; waited > most {
 			return err
 		}
-		if err := wait(ctx, pause); err != nil {
-			return err
+		if !pause.For(ctx, wait) {
+			return ctx.Err()
 		}
 	}
 }
@@ -231,11 +232,11 @@ func (f Frame) Terminal() bool { return f.Type == "run.completed" || f.Type == "
 // broken stream after the last frame, if the service is back within a minute. The stream of
 // a run that waits has heartbeats only.
 func (c *Client) Follow(ctx context.Context, run, query string, each func(Frame) error) error {
-	last, pause := "", 100*time.Millisecond
+	last, wait := "", 100*time.Millisecond
 	lost := time.Time{}
 	for {
 		ended, err := c.FollowOnce(ctx, run, query, &last, func(f Frame) error {
-			lost, pause = time.Time{}, 100*time.Millisecond
+			lost, wait = time.Time{}, 100*time.Millisecond
 			return each(f)
 		})
 		var refused *APIError
@@ -251,7 +252,7 @@ func (c *Client) Follow(ctx context.Context, run, query string, each func(Frame)
 			return err
 		}
 		if broken.Heard {
-			lost, pause = time.Time{}, 100*time.Millisecond
+			lost, wait = time.Time{}, 100*time.Millisecond
 		}
 		if lost.IsZero() {
 			lost = time.Now()
@@ -259,14 +260,10 @@ func (c *Client) Follow(ctx context.Context, run, query string, each func(Frame)
 		if time.Since(lost) > cmp.Or(c.patience, time.Minute) {
 			return fmt.Errorf("the stream of run %s was lost: %w", run, err)
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.For(ctx, wait) {
 			return ctx.Err()
-		case <-t.C:
 		}
-		pause = min(2*pause, 5*time.Second)
+		wait = min(2*wait, 5*time.Second)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/knowledge"
+	"agentsvc/schemas/pause"
 )
 
 var baseKind = kind{what: "knowledge base", path: "/v1/knowledge-bases"}
@@ -413,7 +414,7 @@ const (
 // indexed waits until the documents are ready or failed, replaces them by what they are then, and
 // returns how many failed. A document that was deleted in the meantime counts as it was.
 func (c *Client) indexed(ctx context.Context, base string, docs []json.RawMessage, bar *progress) (failed int, err error) {
-	ended, pause := 0, pollPause
+	ended, wait := 0, pollPause
 	for i := range docs {
 		for {
 			var d documentView
@@ -427,10 +428,10 @@ func (c *Client) indexed(ctx context.Context, base string, docs []json.RawMessag
 				break
 			}
 			bar.show("indexing %d of %d  %s  %s", ended+1, len(docs), d.Name, d.Status)
-			if err := wait(ctx, pause); err != nil {
-				return failed, err
+			if !pause.For(ctx, wait) {
+				return failed, ctx.Err()
 			}
-			pause = min(pause*3/2, pollMost)
+			wait = min(wait*3/2, pollMost)
 			err := c.fetch(ctx, documentsOf(base).at(d.ID), &docs[i])
 			var p *APIError
 			if errors.As(err, &p) && p.Status == http.StatusNotFound {
@@ -630,7 +631,7 @@ func syncCommand() *cobra.Command {
 		defer bar.clear()
 		var raw json.RawMessage
 		var s sourceView
-		for pause := pollPause; ; pause = min(pause*3/2, pollMost) {
+		for wait := pollPause; ; wait = min(wait*3/2, pollMost) {
 			if err := c.fetch(cmd.Context(), path, &raw); err != nil {
 				return err
 			}
@@ -641,8 +642,8 @@ func syncCommand() *cobra.Command {
 				break
 			}
 			bar.show("%s  %s  %s", s.Status, counted(s.Listed, "document"), s.Name)
-			if err := wait(cmd.Context(), pause); err != nil {
-				return err
+			if !pause.For(cmd.Context(), wait) {
+				return cmd.Context().Err()
 			}
 		}
 		bar.clear()

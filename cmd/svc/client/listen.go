@@ -19,6 +19,7 @@ import (
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/api"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/webhook"
 )
@@ -160,10 +161,10 @@ func (l *listening) line(v any) error {
 // minute for a service that does not answer.
 func (l *listening) follow(ctx context.Context) error {
 	var done []attempted
-	pause, lost, key := time.Duration(0), time.Time{}, rand.Text()
+	wait, lost, key := time.Duration(0), time.Time{}, rand.Text()
 	for {
-		if err := wait(ctx, pause); err != nil {
-			return err
+		if !pause.For(ctx, wait) {
+			return ctx.Err()
 		}
 		items, err := l.pull(ctx, key, done)
 		var refused *APIError
@@ -173,7 +174,7 @@ func (l *listening) follow(ctx context.Context) error {
 			if done, err = l.attemptAll(ctx, items); err != nil {
 				return err
 			}
-			pause, key = pauseAfter(len(items)), rand.Text()
+			wait, key = pauseAfter(len(items)), rand.Text()
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -184,12 +185,12 @@ func (l *listening) follow(ctx context.Context) error {
 			return err
 		}
 		if lost.IsZero() {
-			lost, pause = time.Now(), 100*time.Millisecond
+			lost, wait = time.Now(), 100*time.Millisecond
 		}
 		if time.Since(lost) > cmp.Or(l.c.patience, time.Minute) {
 			return fmt.Errorf("the service was lost: %w", err)
 		}
-		pause = min(2*pause, 5*time.Second)
+		wait = min(2*wait, 5*time.Second)
 	}
 }
 
@@ -203,17 +204,6 @@ func pauseAfter(n int) time.Duration {
 		return listenPace
 	}
 	return listenPause
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // pull reports done and fetches due attempts. With the same key it fetches the same again,

@@ -16,6 +16,7 @@ import (
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/event"
+	"agentsvc/schemas/pause"
 )
 
 func tailCommand() *cobra.Command {
@@ -43,11 +44,11 @@ func tailCommand() *cobra.Command {
 // tail reads a feed and connects again when it breaks, until ctx ends or the service refuses.
 func (c *Client) tail(ctx context.Context, path string, each func(Frame) error) error {
 	const first, most = 500 * time.Millisecond, 4 * time.Second
-	pause := first
+	wait := first
 	for {
 		none := ""
 		_, err := c.stream(ctx, path, &none, func(f Frame) error {
-			pause = first
+			wait = first
 			return each(f)
 		})
 		var refused *APIError
@@ -59,14 +60,10 @@ func (c *Client) tail(ctx context.Context, path string, each func(Frame) error) 
 		case !errors.As(err, &broken):
 			return err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.For(ctx, wait) {
 			return ctx.Err()
-		case <-t.C:
 		}
-		pause = min(2*pause, most)
+		wait = min(2*wait, most)
 	}
 }
 

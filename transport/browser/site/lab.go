@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"agentsvc/schemas/pause"
 )
 
 // laboratory serves the hostile pages. `to` in the query is where they lead.
@@ -22,10 +24,7 @@ func (s *Site) laboratory(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "self.addEventListener('fetch', e => e.respondWith(new Response('from a worker')))")
 		return
 	case "slow":
-		select {
-		case <-time.After(20 * time.Second):
-		case <-r.Context().Done():
-		}
+		pause.For(r.Context(), 20*time.Second)
 		return
 	case "endless":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -35,10 +34,7 @@ func (s *Site) laboratory(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			_ = http.NewResponseController(w).Flush()
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-r.Context().Done():
-			}
+			pause.For(r.Context(), 20*time.Millisecond)
 		}
 		return
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"agentsvc/schemas/pause"
 )
 
 //go:embed pages/*.html
@@ -317,12 +319,7 @@ func (s *Site) cancel(w http.ResponseWriter, r *http.Request) {
 	}
 	o = *kept
 	s.mu.Unlock()
-	if k.Slow > 0 {
-		select {
-		case <-time.After(k.Slow):
-		case <-r.Context().Done():
-		}
-	}
+	pause.For(r.Context(), k.Slow)
 	switch {
 	case k.Cut:
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/source"
 	"agentsvc/transport/egress"
 )
@@ -340,24 +341,9 @@ func (c *Client) again(ctx context.Context, call func() (time.Duration, error)) 
 			f.Reason += "; it asks to wait " + asked.Round(time.Second).String()
 			return f
 		}
-		if err := Sleep(ctx, max(wait, asked)); err != nil {
-			return err
+		if !pause.For(ctx, max(wait, asked)) {
+			return ctx.Err()
 		}
-	}
-}
-
-// Sleep waits, or returns the context's error.
-func Sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 

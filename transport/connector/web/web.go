@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/source"
 	"agentsvc/transport/connector/vendor"
 )
@@ -381,14 +382,12 @@ func (c *crawl) follow(ctx context.Context, u *url.URL, isStart bool) (*http.Res
 
 // get makes one request, after a pause.
 func (c *crawl) get(ctx context.Context, u *url.URL, open func(ctx context.Context, at, accept string) (*http.Response, error)) (*http.Response, error) {
-	pause := max(c.pause, c.rules[u.Scheme+"://"+u.Host].delay)
+	wait := max(c.pause, c.rules[u.Scheme+"://"+u.Host].delay)
 	if c.pause == 0 {
-		pause = 0
+		wait = 0
 	}
-	if !c.last.IsZero() {
-		if err := vendor.Sleep(ctx, pause-time.Since(c.last)); err != nil {
-			return nil, err
-		}
+	if !c.last.IsZero() && !pause.For(ctx, wait-time.Since(c.last)) {
+		return nil, ctx.Err()
 	}
 	defer func() { c.last = time.Now() }()
 	return open(ctx, u.String(), accept)

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"agentsvc/schemas/pause"
 )
 
 // Ending is how an answer ends.
@@ -283,7 +285,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, p protocol) {
 			break
 		}
 		if reply.Delay > 0 {
-			if why = wait(r, reply.Delay); why != nil {
+			if !pause.For(r.Context(), reply.Delay) {
+				why = r.Context().Err()
 				return
 			}
 		}
@@ -308,17 +311,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, p protocol) {
 	}
 	if why == nil {
 		why = out.err
-	}
-}
-
-func wait(r *http.Request, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-r.Context().Done():
-		return r.Context().Err()
 	}
 }
 
