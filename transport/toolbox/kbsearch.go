@@ -11,12 +11,10 @@ import (
 	"strings"
 	"sync"
 
-	"agentsvc/persistence/store"
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/model"
-	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 )
@@ -156,16 +154,6 @@ func (b *Toolbox) viewer(ctx context.Context, t tool.Caller) ([]string, error) {
 		}
 		return list, err
 	})
-}
-
-// again repeats a read while the storage cannot serve.
-func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
-	for wait := firstPause; ; wait = min(2*wait, lastPause) {
-		v, err := read()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) || !pause.For(ctx, wait) {
-			return v, err
-		}
-	}
 }
 
 // best keeps topK chunks in total, the bases in turn, and at most maxFound bytes of text.

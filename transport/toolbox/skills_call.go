@@ -232,7 +232,7 @@ func (b *Toolbox) unread(ctx context.Context, t *tool.Caller, err error) *tool.O
 // offered returns what decides on the tool of a planned call now; nil if the caller may not call it
 // any more.
 func (b *Toolbox) offered(ctx context.Context, t *tool.Caller, name string) (*view, *tool.Offer, error) {
-	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, t, []string{ownerOf(name)}) })
+	v, err := again(ctx, func() (*view, error) { return b.lookFor(ctx, t, []string{ownerOf(name)}) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -277,7 +277,7 @@ func (b *Toolbox) bindSkill(ctx context.Context, t *tool.Caller, p *tool.Planned
 
 // holder returns the run that holds a key; nil if none does.
 func (b *Toolbox) holder(ctx context.Context, t *tool.Caller, key string) (*id.SkillRunID, *tool.Outcome) {
-	run, err := tries(ctx, func() (*id.SkillRunID, error) { return b.Skills.Rows.Holder(ctx, t.Tenant, key) })
+	run, err := again(ctx, func() (*id.SkillRunID, error) { return b.Skills.Rows.Holder(ctx, t.Tenant, key) })
 	if err != nil {
 		return nil, b.unread(ctx, t, err)
 	}
@@ -291,7 +291,7 @@ func (b *Toolbox) joinedSkill(ctx context.Context, t tool.Caller, p tool.Planned
 	if b.Skills == nil {
 		return run, unsent(errNoBrowser, noBrowserText)
 	}
-	row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, run) })
+	row, err := again(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, run) })
 	switch {
 	case err != nil:
 		return run, b.unread(ctx, &t, err)
@@ -361,7 +361,7 @@ func (b *Toolbox) commitSkill(ctx context.Context, t tool.Caller, p tool.Planned
 		return b.unread(ctx, &t, err)
 	}
 	if o == nil {
-		row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, p.Skill.Run) })
+		row, err := again(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t.Tenant, p.Skill.Run) })
 		if err == nil && row != nil && row.FinishedAt != nil || row != nil && row.Status != skill.Prepared {
 			return nil // it was begun before the grant went: what became of it counts
 		}
@@ -406,16 +406,6 @@ func (b *Toolbox) askSkill(ctx context.Context, t id.TenantID, r id.SkillRunID, 
 	}
 }
 
-// tries repeats a read while the storage cannot serve.
-func tries[T any](ctx context.Context, read func() (*T, error)) (*T, error) {
-	for wait := firstPause; ; wait = min(2*wait, lastPause) {
-		v, err := read()
-		if err == nil || !errors.Is(err, store.ErrUnavailable) || !pause.For(ctx, wait) {
-			return v, err
-		}
-	}
-}
-
 // errGone is returned for a run whose row is gone: its skill was deleted.
 var errGone = errors.New("the run of the browser skill is gone")
 
@@ -439,7 +429,7 @@ func (b *Toolbox) awaitSkill(ctx context.Context, t tool.Caller, r id.SkillRunID
 func (b *Toolbox) awaitRow(ctx context.Context, t id.TenantID, r id.SkillRunID, done func(*store.SkillRun) bool) (*store.SkillRun, error) {
 	for look := firstLook; ; {
 		changed, forget := b.Skills.change(r)
-		row, err := tries(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t, r) })
+		row, err := again(ctx, func() (*store.SkillRun, error) { return b.Skills.Rows.Run(ctx, t, r) })
 		switch {
 		case err != nil:
 			forget()

@@ -366,7 +366,7 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 // tells the model.
 func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planned) (tool.Outcome, error) {
 	owner, name, _ := strings.Cut(p.Tool, ".")
-	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, &t, []string{owner}, p.Tool) })
+	v, err := again(ctx, func() (*view, error) { return b.lookFor(ctx, &t, []string{owner}, p.Tool) })
 	if err != nil {
 		if caller.Err() == nil {
 			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
@@ -414,15 +414,12 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// persist repeats a read while the storage cannot serve: nothing was called yet.
-func persist(ctx context.Context, read func() (*view, error)) (*view, error) {
+// again repeats a read while the storage cannot serve. It returns the last error once ctx has ended.
+func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		v, err := read()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) {
+		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) || !pause.For(ctx, wait) {
 			return v, err
-		}
-		if !pause.For(ctx, wait) {
-			return nil, err
 		}
 	}
 }
