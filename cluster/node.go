@@ -448,9 +448,9 @@ func (n *Node) ownerOf(a Address) id.MemberID {
 // Owner returns the member that owns s.
 func (n *Node) Owner(s id.Shard) id.MemberID { return n.view.Load().table.Owner(s) }
 
-// Rest ends the activations of a kind after the message that they are receiving. Their
+// Suspend ends the activations of a kind after the message that they are receiving. Their
 // remaining messages, and later ones, go to the next activations.
-func (n *Node) Rest(kind string) {
+func (n *Node) Suspend(kind string) {
 	for _, p := range n.placers {
 		p.mu.Lock()
 		for addr, a := range p.live {

@@ -408,7 +408,7 @@ func TestRestEndsTheActivationsOfAKindAndLosesNothing(t *testing.T) {
 	}
 	n.Tell(busy, "wait")
 	<-receiving
-	n.Rest("worker")
+	n.Suspend("worker")
 	testkit.Eventually(t, "the idle one ended", func() bool { return !n.Active(idle) })
 	if !n.Active(busy) || !n.Active(other) {
 		t.Error("a busy one, or one of another kind, was cut")

@@ -382,6 +382,6 @@ func TestWhatTheListOfKindsIsFor(t *testing.T) {
 	if !n.Active(a) {
 		t.Fatal("it left memory by itself")
 	}
-	n.Rest(Traits.Name)
+	n.Suspend(Traits.Name)
 	testkit.Eventually(t, "it leaves memory", func() bool { return !n.Active(a) })
 }

@@ -223,9 +223,9 @@ func TestAReaderGetsTheRestOfARunThatMoves(t *testing.T) {
 			w.ask(1, p, p.tool)
 			w.listed(0)
 		}, false},
-		{"its node rests", func(w *city, _ *play) { w.nodes[0].node.Rest(msg.KindRun) }, false},
-		{"its node rests, and it moves", func(w *city, _ *play) {
-			w.nodes[0].node.Rest(msg.KindRun)
+		{"its node is suspended", func(w *city, _ *play) { w.nodes[0].node.Suspend(msg.KindRun) }, false},
+		{"its node is suspended, and it moves", func(w *city, _ *play) {
+			w.nodes[0].node.Suspend(msg.KindRun)
 			w.listed(1)
 		}, false},
 		{"in the middle of a step", func(w *city, p *play) {

@@ -41,7 +41,7 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 		return err
 	}
 	joining := membership.Config{
-		Member: s.self, Address: s.c.ClusterAddr, Version: version, Lease: s.c.Lease, Log: s.log, OnFenced: s.lost, OnSuspended: s.rest,
+		Member: s.self, Address: s.c.ClusterAddr, Version: version, Lease: s.c.Lease, Log: s.log, OnFenced: s.lost, OnSuspended: s.suspend,
 		OnRevoked: s.revoker.OnRevoked, Exclusive: s.exclusive, Uploads: uploads, Keys: s.keys.Names(),
 		OnDrain: func(on bool) {
 			s.node.Yield(on)
@@ -70,12 +70,12 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 	return nil
 }
 
-// rest suspends the node, which has lost its lease: nothing is performed. Every durable
+// suspend suspends the node, which has lost its lease: nothing is performed. Every durable
 // kind leaves memory, and the sweep wakes the entities with open work once the database
 // is back.
-func (s *service) rest() {
+func (s *service) suspend() {
 	for _, k := range kinds {
-		s.node.Rest(k.Name)
+		s.node.Suspend(k.Name)
 	}
 	if server := s.server.Load(); server != nil && s.mesh != nil { // other nodes serve the readers, and know every revocation
 		server.CloseWhere(func(edge.Owner) bool { return true })
