@@ -48,9 +48,6 @@ const resumeAfter = time.Second
 // pointDecided is a crash point between the commit of a decision and the message to its run.
 var pointDecided = failpoint.Declare("approval.decided")
 
-// bySystem is the actor of expiry and escalation in the audit log.
-var bySystem = msg.By{Actor: "system"}
-
 type kind struct{ cfg Config }
 
 // New returns the kind approval.
@@ -106,7 +103,7 @@ func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
 
 // rows returns the commit of a decision.
 func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
-	s, w, by := &d.Next, &journal.Commit{}, bySystem.Actor
+	s, w, by := &d.Next, &journal.Commit{}, msg.System
 	for _, f := range d.Facts {
 		switch f := f.(type) {
 		case Voted:
@@ -125,7 +122,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			}
 		case Expired:
 			w.Rows = append(w.Rows, k.update(prev, s, now))
-			w.Audit = append(w.Audit, audit(s, bySystem, "approval.expired", nil, now))
+			w.Audit = append(w.Audit, audit(s, msg.By{Actor: msg.System}, "approval.expired", nil, now))
 		case Escalated:
 			w.Rows = append(w.Rows, k.update(prev, s, now))
 			w.TimersDone = append(w.TimersDone, engine.ApprovalTimer(s.ID, msg.TimerEscalate))
@@ -133,7 +130,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				From lifecycle.Role `json:"from"`
 				To   lifecycle.Role `json:"to"`
 			}{prev.State.Assignee, s.Assignee}
-			w.Audit = append(w.Audit, audit(s, bySystem, "approval.escalated", encode(detail), now))
+			w.Audit = append(w.Audit, audit(s, msg.By{Actor: msg.System}, "approval.escalated", encode(detail), now))
 			k.reportEscalated(w, s, now)
 		case Rearmed:
 			w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.ApprovalTimer(s.ID, f.Name), DueAt: f.At})

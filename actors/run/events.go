@@ -14,9 +14,6 @@ import (
 // The webhook events of a run, in the commits that they report (service.md, Events,
 // Webhooks).
 
-// bySystem is the actor that cancels the approvals of a run that ended by itself.
-const bySystem = "system"
-
 func (k *kind) hears(t id.TenantID) bool { return k.cfg.Hears != nil && k.cfg.Hears(t) }
 
 // reportEnd reports the end of a run that is no child run.
@@ -52,7 +49,7 @@ func (k *kind) reportWithdrawn(w *journal.Commit, s *State, pending []*Call, m a
 	if !k.hears(s.Tenant) {
 		return
 	}
-	by := bySystem
+	by := msg.System // of a run that ended by itself
 	if cancel, ok := m.(msg.CancelRun); ok {
 		by = cancel.By.Actor
 	}

@@ -68,10 +68,6 @@ func (e Cancel) Key() string { return "cancel/" + e.Run.String() + "/" + strconv
 // Key is stable over re-performance.
 func (e ReadQueue) Key() string { return "queue/" + strconv.Itoa(e.Read) }
 
-// deleter is the actor that cancels the runs of a thread whose deletion an earlier
-// activation decided.
-var deleter = msg.By{Actor: "system"}
-
 func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
 	switch e := e.(type) {
 	case Next:
@@ -80,8 +76,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return nil
 	case Cancel:
 		by := e.By
-		if by == (msg.By{}) {
-			by = deleter
+		if by == (msg.By{}) { // an earlier activation decided the deletion
+			by.Actor = msg.System
 		}
 		k.cfg.Tell.Tell(runAddress(a, e.Run), msg.CancelRun{By: by})
 		return nil

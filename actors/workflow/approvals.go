@@ -94,7 +94,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 // withdraw cancels the pending approvals of a run that ended and reports that. It deletes the
 // timers of all its approvals. One that opened in the same commit is cancelled with it.
 func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.OpID, now time.Time) {
-	by := bySystem
+	by := msg.System
 	if cancel, ok := m.(msg.CancelRun); ok {
 		by = cancel.By.Actor
 	}

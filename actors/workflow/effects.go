@@ -431,7 +431,7 @@ func (k *kind) call(ctx context.Context, e CallTool) (m ToolAnswered, ok bool) {
 // cancelChild cancels a child run. It ends when the child has ended.
 func (k *kind) cancelChild(ctx context.Context, a cluster.Address, e CancelChild) any {
 	if !k.retry(ctx, a.Tenant, a.ID, func() error {
-		_, err := k.cfg.Actors.Ask(ctx, cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: e.Run.UUID}, msg.CancelRun{By: msg.By{Actor: bySystem}})
+		_, err := k.cfg.Actors.Ask(ctx, cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: e.Run.UUID}, msg.CancelRun{By: msg.By{Actor: msg.System}})
 		if errors.Is(err, problem.NotFound("")) {
 			return nil
 		}
@@ -453,9 +453,6 @@ func (k *kind) cancelChild(ctx context.Context, a cluster.Address, e CancelChild
 	}
 	return out
 }
-
-// bySystem is the actor of what a run does by itself.
-const bySystem = "system"
 
 // The pause between two tries of a read or an order.
 const (

@@ -19,14 +19,12 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/password"
 )
 
 // These commands work on the database, whether or not the server runs, also with a
 // private Postgres.
-
-// systemActor is the actor in the audit log for changes without a person or key.
-const systemActor = "system"
 
 // openVault reads the master keys. In development, create makes one if the data directory
 // has none.
@@ -325,7 +323,7 @@ func inTenant(cmd *cobra.Command, tenant string, change func(ctx context.Context
 		if _, err := s.View(t).Tenant(ctx); err != nil {
 			return fmt.Errorf("tenant %s: %w", t, err)
 		}
-		return s.Change(ctx, store.By{Tenant: t, Actor: systemActor}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		return s.Change(ctx, store.By{Tenant: t, Actor: msg.System}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 			return nil, change(ctx, tx)
 		})
 	})

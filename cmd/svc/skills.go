@@ -13,7 +13,7 @@ import (
 type secrets struct{ tables *store.Store }
 
 func (k secrets) Open(ctx context.Context, t id.TenantID, of id.SkillID, revision int, run id.SkillRunID, ref string) (string, error) {
-	return k.tables.OpenSkillSecret(ctx, store.By{Tenant: t, Actor: "system"}, of, revision, run, ref)
+	return k.tables.OpenSkillSecret(ctx, store.By{Tenant: t, Actor: msg.System}, of, revision, run, ref)
 }
 
 // skillRunsAt asks the actors of runs of browser skills.

@@ -14,6 +14,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
@@ -255,7 +256,7 @@ func (t *Tx) UseLink(ctx context.Context, k Token, now time.Time) (session Token
 
 // LoginFailed records a failed login of the user u of by.Tenant.
 func (s *Store) LoginFailed(ctx context.Context, by By, u id.UserID) error {
-	by.Actor = "system"
+	by.Actor = msg.System
 	return s.Change(ctx, by, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		return nil, tx.Audit(ctx, "auth.login_failed", "user", u.UUID, nil)
 	})

@@ -98,7 +98,7 @@ func (s *Store) OnChange(f func(id.TenantID, []msg.Change)) { s.changed = f }
 // By is the caller on whose behalf a change is made.
 type By struct {
 	Tenant id.TenantID
-	Actor  string // apikey:<id>, user:<id>, system
+	Actor  string // apikey:<id>, user:<id>, msg.System
 	IP     string
 	Idem   *Idem // nil without an Idempotency-Key
 	Long   bool  // the change ends within LongTimeout

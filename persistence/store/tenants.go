@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
@@ -50,7 +51,7 @@ func (s *SystemStore) CreateTenant(ctx context.Context, n NewTenant) (*Created, 
 	if n.Secret == "" {
 		n.Secret = apikey.Mint(id.KeyID{UUID: id.NewAnywhere()})
 	}
-	by := By{Tenant: c.Tenant, Actor: "system"}
+	by := By{Tenant: c.Tenant, Actor: msg.System}
 	err := s.Change(ctx, by, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		if err := checkName("name", n.Name); err != nil {
 			return nil, err
@@ -94,7 +95,7 @@ func (s *SystemStore) EnsureTenant(ctx context.Context, n NewTenant) (made bool,
 	if err != nil || slices.ContainsFunc(keys, func(k api.APIKey) bool { return k.ID == key }) {
 		return false, err
 	}
-	return false, s.Change(ctx, By{Tenant: n.ID, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+	return false, s.Change(ctx, By{Tenant: n.ID, Actor: msg.System}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		_, err := tx.addKey(ctx, n.KeyName, n.Secret)
 		return nil, err
 	})

@@ -48,9 +48,12 @@ type Idempotency struct {
 
 // By is the caller, for the audit log.
 type By struct {
-	Actor string `json:"actor"` // apikey:<id>, user:<id>, system, …
+	Actor string `json:"actor"` // apikey:<id>, user:<id>, System, …
 	IP    string `json:"ip"`
 }
+
+// System is the actor in the audit log for changes without a person or key.
+const System = "system"
 
 // Post appends a user's message to a thread and queues the run that answers it. The sender
 // mints the ids in the thread's shard. A repeat of a Post with the same Run is accepted only

@@ -321,7 +321,7 @@ func (p *Platform) useLink(ctx context.Context, c *edge.Caller, in *edge.Raw) (*
 		return p.html(http.StatusUnauthorized, deadPage), nil
 	}
 	var token store.Token
-	err = p.Store.Change(ctx, store.By{Tenant: k.Tenant, Actor: "system", IP: by(c).IP}, func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
+	err = p.Store.Change(ctx, store.By{Tenant: k.Tenant, Actor: msg.System, IP: by(c).IP}, func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
 		token, ok, err = tx.UseLink(ctx, k, p.Sessions.cfg.Now())
 		return nil, err
 	})

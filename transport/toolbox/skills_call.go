@@ -267,7 +267,7 @@ func (b *Toolbox) bindSkill(ctx context.Context, t *tool.Caller, p *tool.Planned
 	start = msg.StartSkill{
 		Run: p.Skill.Run, Skill: s.ID, Slug: s.Slug, Taught: s.Revision, Plan: skill.PlanOf(m, s.Definition, s.Policy, p.Terms != nil),
 		Key: skill.Key(t.Tenant, t.Run, s.Slug, skill.Op(o.Name), bound.Values), Values: bound.Values.JSON(), Reason: bound.Reason,
-		AgentRun: &t.Run, By: msg.By{Actor: "system"},
+		AgentRun: &t.Run, By: msg.By{Actor: msg.System},
 	}
 	if t.Workflow == nil {
 		start.Agent = &t.Agent

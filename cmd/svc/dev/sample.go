@@ -21,6 +21,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/embed"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/browser/site"
 )
@@ -121,7 +122,7 @@ func (s *sample) linkConsole(ctx context.Context, sys *store.SystemStore) error 
 		return err
 	}
 	s.ConsoleURL = ""
-	return sys.Change(ctx, store.By{Tenant: id.TenantID{UUID: u}, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+	return sys.Change(ctx, store.By{Tenant: id.TenantID{UUID: u}, Actor: msg.System}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 		token, _, err := tx.CreateLink(ctx, ownerEmail)
 		var gone *problem.Error
 		if errors.As(err, &gone) && gone.Code == problem.CodeNotFound { // the tenant removed its first owner
@@ -224,7 +225,7 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk, of
 		s.SkillID, s.ClerkID = "", ""
 	}
 	view := sys.View(tenant)
-	return sys.Change(ctx, store.By{Tenant: tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+	return sys.Change(ctx, store.By{Tenant: tenant, Actor: msg.System}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 		if err := s.makeAgent(ctx, view, tx, &s.AgentID, sampleAgent, &api.AgentCreate{Name: "Hello", Emoji: "👋", Description: "The sample agent of svc dev, on the built-in simulated model."},
 			map[string]any{"model": simulated, "instructions": "You are a friendly sample.", "tools": map[string]any{"mcp": []any{map[string]any{"server": sampleServer}}}}); err != nil {
 			return nil, err
