@@ -11,6 +11,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 )
 
@@ -118,7 +119,7 @@ func (c *change) begin(m *ModelAnswered) {
 // ungranted returns the plan of a call by an agent without tools: it is refused
 // (open-parts.md, Tools).
 func ungranted(call *model.Call) tool.Planned {
-	name := cut(call.Name, maxName)
+	name := problem.CutBytes(call.Name, maxName)
 	out := tool.FailedResult(tool.ErrNotGranted, "The tool "+strconv.Quote(name)+" is not granted to this agent. Nothing was run.")
 	return tool.Planned{CallID: call.ID, Tool: name, Shown: shownArgs(call), Refused: &out}
 }
@@ -136,7 +137,7 @@ func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 	k.Plan.CallID = call.ID
 	c.s.Steps++
 	k.Began = c.seq()
-	began := StepBegan{Idx: k.Idx, Kind: k.Kind, Name: cut(p.Tool, maxName), Input: p.Shown, Seq: k.Began}
+	began := StepBegan{Idx: k.Idx, Kind: k.Kind, Name: problem.CutBytes(p.Tool, maxName), Input: p.Shown, Seq: k.Began}
 	switch gated := p.Refused == nil && p.Terms != nil; {
 	case gated:
 		k.Status, k.Reasoning = lifecycle.StepWaiting, reasoning(r)

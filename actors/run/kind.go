@@ -516,7 +516,7 @@ func frames(s *State, facts []any) []*event.Frame {
 			}
 		case StepCalled:
 			if f.Called > 0 {
-				out = append(out, event.Called(f.Called, f.Call.Idx, cut(f.Call.Plan.Tool, maxName), f.Call.Plan.Shown))
+				out = append(out, event.Called(f.Called, f.Call.Idx, problem.CutBytes(f.Call.Plan.Tool, maxName), f.Call.Plan.Shown))
 			}
 		case StepEnded:
 			if f.Kind == lifecycle.StepRetrieval && f.Seq > 0 {

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
-	"unicode/utf8"
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
 	"agentsvc/schemas/tool"
 )
@@ -35,7 +35,7 @@ func showTurn(r *model.Result, plan []tool.Planned) []byte {
 	out := shownTurn{Text: r.Text, Thinking: r.ThinkingText()}
 	for i := range r.Calls {
 		c := &r.Calls[i]
-		shown := shownCall{ID: c.ID, Tool: cut(c.Name, maxName), Args: shownArgs(c)}
+		shown := shownCall{ID: c.ID, Tool: problem.CutBytes(c.Name, maxName), Args: shownArgs(c)}
 		if len(plan) == len(r.Calls) && len(plan[i].Shown) > 0 {
 			shown.Args = plan[i].Shown
 		}
@@ -119,17 +119,6 @@ func encode(v any) []byte {
 
 // maxName bounds the shown name of a tool, in bytes: a model may invent any name.
 const maxName = 200
-
-// cut returns the start of s, at most n bytes, without a partial character.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
 
 // shownArgs returns the input of a tool step. Arguments that are no JSON object are masked
 // completely: nothing says which part of them is secret.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"agentsvc/schemas/problem"
 )
 
 // Limits of one check.
@@ -108,14 +110,7 @@ func (p *place) location() []string {
 
 // Clip returns a name or text of the value as errors show it: cut if it is long.
 func Clip(s string) string {
-	if len(s) <= maxName {
-		return s
-	}
-	n := maxName
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+	return problem.ClipBytes(s, maxName)
 }
 
 // quietError is an error without details.

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 )
 
 // Facts are numbered (Pos.Seq) as follows. The first fact of a run that left queued is its
@@ -26,15 +26,7 @@ const PreviewBytes = 512
 
 // Preview returns the start of a shown (redacted) JSON value, cut at a character.
 func Preview(shown json.RawMessage) string {
-	s := string(shown)
-	if len(s) <= PreviewBytes {
-		return s
-	}
-	cut := PreviewBytes
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return problem.ClipBytes(string(shown), PreviewBytes)
 }
 
 // Started returns run.started. Its status is running, which is the fact, whatever the run's

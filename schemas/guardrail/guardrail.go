@@ -21,6 +21,7 @@ import (
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/check"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
 )
 
@@ -280,15 +281,7 @@ const maxReason = 500
 func reason(err *jsonschema.ValidationError) string {
 	var b strings.Builder
 	tell(&b, err)
-	said := b.String()
-	if len(said) <= maxReason {
-		return said
-	}
-	cut := maxReason
-	for !utf8.RuneStart(said[cut]) {
-		cut--
-	}
-	return said[:cut] + "…"
+	return problem.ClipBytes(b.String(), maxReason)
 }
 
 // tell writes an error and its causes, one after the other. It stops when the limit is

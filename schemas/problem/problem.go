@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Code is the stable code of a problem, on which clients branch.
@@ -87,6 +88,25 @@ func Clip(s string, n int) string {
 		n--
 	}
 	return s
+}
+
+// ClipBytes is Clip with at most n bytes before the ellipsis, and no partial character.
+func ClipBytes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return CutBytes(s, n) + "…"
+}
+
+// CutBytes returns the start of s: at most n bytes, without a partial character.
+func CutBytes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // Validation joins the complaints in the form of service.md, Errors.

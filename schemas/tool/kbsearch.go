@@ -8,6 +8,7 @@ import (
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
+	"agentsvc/schemas/problem"
 )
 
 // Base is a knowledge base of an agent as the tool kb.search describes it.
@@ -46,7 +47,7 @@ func KBSearchSpec(bases []Base) Spec {
 	for i, b := range bases {
 		ids[i] = b.ID.String()
 		words := " " + ids[i] + " is " + strconv.Quote(b.Name)
-		if d := clip(strings.TrimSpace(b.Description), maxBaseWords); d != "" {
+		if d := problem.ClipBytes(strings.TrimSpace(b.Description), maxBaseWords); d != "" {
 			words += " (" + d + ")"
 		}
 		if about.Len()+len(words) < maxBasesWords {

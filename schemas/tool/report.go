@@ -9,6 +9,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"agentsvc/schemas/problem"
 )
 
 const maxComplaints = 8
@@ -71,7 +73,7 @@ func (r *reporter) add(err *jsonschema.ValidationError) {
 
 func (r *reporter) needs(at, prop string, missing []string) {
 	for _, name := range missing {
-		r.say(under(at, name), "is required where "+strconv.Quote(clip(prop, 64))+" is there")
+		r.say(under(at, name), "is required where "+strconv.Quote(problem.ClipBytes(prop, 64))+" is there")
 	}
 }
 
@@ -134,9 +136,9 @@ func message(k jsonschema.ErrorKind) string {
 	case *kind.Const:
 		return "must be " + literal(k.Want)
 	case *kind.Format:
-		return "must be of the format " + strconv.Quote(clip(k.Want, 64))
+		return "must be of the format " + strconv.Quote(problem.ClipBytes(k.Want, 64))
 	case *kind.Pattern:
-		return "must match the pattern " + strconv.Quote(clip(k.Want, 200))
+		return "must match the pattern " + strconv.Quote(problem.ClipBytes(k.Want, 200))
 	case *kind.MinLength:
 		return "must have at least " + strconv.Itoa(k.Want) + " characters"
 	case *kind.MaxLength:
@@ -181,7 +183,7 @@ func message(k jsonschema.ErrorKind) string {
 func literal(v any) string {
 	const most = 100
 	if s, ok := v.(string); ok {
-		v = clip(s, most)
+		v = problem.ClipBytes(s, most)
 	}
 	if size(v, 4*most) > 4*most {
 		return "a given value"
@@ -190,7 +192,7 @@ func literal(v any) string {
 	if err != nil {
 		return "a given value"
 	}
-	return clip(string(b), most)
+	return problem.ClipBytes(string(b), most)
 }
 
 // size returns the approximate length of a value as JSON. It stops counting above most.
@@ -218,7 +220,7 @@ func size(v any, most int) int {
 
 func number(n *big.Rat) string {
 	if n.IsInt() {
-		return clip(n.Num().String(), 40)
+		return problem.ClipBytes(n.Num().String(), 40)
 	}
 	f, _ := n.Float64()
 	return strconv.FormatFloat(f, 'g', -1, 64)

@@ -12,6 +12,7 @@ import (
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
 )
 
 // Resolve decides whether an agent may call a tool in one turn, with which credential, and
@@ -568,4 +569,4 @@ func (p *PolicyRef) says() string {
 }
 
 // quote makes a name chosen by a stranger safe to print.
-func quote(s string) string { return strconv.Quote(clip(s, 200)) }
+func quote(s string) string { return strconv.Quote(problem.ClipBytes(s, 200)) }

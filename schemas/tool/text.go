@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"agentsvc/schemas/check"
+	"agentsvc/schemas/problem"
 )
 
 const (
@@ -269,7 +270,7 @@ func splice(text json.RawMessage, cuts []cut) json.RawMessage {
 // quoted.
 func under(at, key string) string {
 	if !plain(key) {
-		return at + "[" + strconv.Quote(clip(key, 64)) + "]"
+		return at + "[" + strconv.Quote(problem.ClipBytes(key, 64)) + "]"
 	}
 	if at == "" {
 		return key
@@ -294,15 +295,4 @@ func plain(key string) bool {
 	return strings.IndexFunc(key, func(r rune) bool {
 		return !(r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
 	}) < 0
-}
-
-// clip shortens a text to n bytes, at a rune boundary.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }

@@ -242,7 +242,7 @@ func (f *param) nothing(text string) *problem.Error {
 	if isID(f.typ) {
 		what, kind = thing(f.typ.Name()), "id"
 	}
-	return problem.New(f.missing, fmt.Sprintf("%s: %q is not a valid %s", what, cut(text, 64), kind))
+	return problem.New(f.missing, fmt.Sprintf("%s: %q is not a valid %s", what, problem.ClipBytes(text, 64), kind))
 }
 
 // thing returns in words what an id type names: EndUserID is "end user".
@@ -388,7 +388,7 @@ func misfit(err error) *problem.Error {
 	}
 	var typed *json.UnmarshalTypeError
 	if errors.As(err, &typed) && typed.Field != "" {
-		return problem.Invalid(cut(typed.Field, 256), "expected a value that fits "+kindName(typed.Type))
+		return problem.Invalid(problem.ClipBytes(typed.Field, 256), "expected a value that fits "+kindName(typed.Type))
 	}
 	return problem.Invalid("body", "holds a value that does not fit its field")
 }

@@ -94,20 +94,9 @@ func (p *parser) where() string {
 		if len(b) > 0 {
 			b = append(b, '.')
 		}
-		b = append(b, cut(s.name, 64)...)
+		b = append(b, problem.ClipBytes(s.name, 64)...)
 	}
-	return cut(string(b), 256)
-}
-
-// cut shortens a client's text before it is quoted in an answer.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+	return problem.ClipBytes(string(b), 256)
 }
 
 func (p *parser) space() {

@@ -15,6 +15,7 @@ import (
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
 )
 
 func init() {
@@ -257,5 +258,5 @@ func (r *registry) complaint(s *huma.Schema, v any) string {
 	message := c.result.Errors[n-1].(*huma.ErrorDetail).Message
 	clear(c.result.Errors) // they hold the value
 	c.result.Reset()
-	return cut(message, 256)
+	return problem.ClipBytes(message, 256)
 }

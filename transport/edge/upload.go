@@ -92,7 +92,7 @@ func (u *Upload) Next() (*File, error) {
 		return nil, u.fail(u.read(err))
 	}
 	if part.FormName() != "file" {
-		return nil, u.fail(problem.Invalid(cut(part.FormName(), 64), "unexpected field"))
+		return nil, u.fail(problem.Invalid(problem.ClipBytes(part.FormName(), 64), "unexpected field"))
 	}
 	if u.count++; u.count > u.rq.ep.MaxFiles {
 		return nil, u.fail(problem.Invalid("file", fmt.Sprintf("expected at most %d files", u.rq.ep.MaxFiles)))

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"unicode/utf8"
 
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 )
 
@@ -225,14 +225,7 @@ func (l listed) spec(t Target, m *mask) tool.Spec {
 	if d == "" {
 		d = l.Title
 	}
-	d = m.Text(visible(d))
-	if len(d) > maxDescription {
-		cut := maxDescription
-		for !utf8.RuneStart(d[cut]) {
-			cut--
-		}
-		d = d[:cut]
-	}
+	d = problem.CutBytes(m.Text(visible(d)), maxDescription)
 	return tool.Spec{
 		Source: tool.MCP, Owner: t.Slug, Name: l.Name, Description: d,
 		Schema:   json.RawMessage(m.JSON([]byte(compact(l.Schema)))),

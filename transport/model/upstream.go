@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	schema "agentsvc/schemas/model"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
 	"agentsvc/transport/egress"
 )
@@ -252,15 +252,7 @@ func visible(s string) string {
 // characters; then the API key is removed, in any encoding; then it is cut short.
 func (u *upstream) show(s string) string {
 	s = redact.NewKnown(string(u.key)).Text(visible(s))
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > maxMessage {
-		cut := maxMessage
-		for !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		s = s[:cut] + "…"
-	}
-	return s
+	return problem.ClipBytes(strings.Join(strings.Fields(s), " "), maxMessage)
 }
 
 // retryAfter reads the header in seconds or as a date; a date is compared with the provider's

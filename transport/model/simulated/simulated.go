@@ -25,10 +25,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"agentsvc/schemas/knowledge"
 	schema "agentsvc/schemas/model"
+	"agentsvc/schemas/problem"
 )
 
 const (
@@ -399,7 +399,7 @@ func quoteUser(s string) string {
 	if s == "" {
 		return introduction + " You said nothing."
 	}
-	return introduction + ` You said: "` + short(s) + `"`
+	return introduction + ` You said: "` + problem.ClipBytes(s, maxQuote) + `"`
 }
 
 func quoteResults(results []schema.CallResult) string {
@@ -414,18 +414,7 @@ func quoteResults(results []schema.CallResult) string {
 		} else {
 			b.WriteString(" A tool answered: ")
 		}
-		b.WriteString(short(schema.Clean(r.Content)))
+		b.WriteString(problem.ClipBytes(schema.Clean(r.Content), maxQuote))
 	}
 	return b.String()
-}
-
-func short(s string) string {
-	if len(s) <= maxQuote {
-		return s
-	}
-	cut := maxQuote
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
 }
