@@ -12,6 +12,7 @@ import (
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
@@ -105,7 +106,7 @@ func (c *change) retrieve() {
 		return
 	}
 	step := StepBegan{Idx: c.s.Steps, Kind: lifecycle.StepRetrieval, Name: tool.KBSearch, Status: lifecycle.StepRunning, Seq: c.seq(), Called: c.seq()}
-	step.Input = encode(struct {
+	step.Input = jsontext.Must(struct {
 		Query string `json:"query"`
 		TopK  int    `json:"top_k"`
 	}{evidenceQuery(c.s.Input), evidenceTopK})
@@ -260,7 +261,7 @@ func showCitations(list []knowledge.Citation) json.RawMessage {
 	if len(list) == 0 {
 		return nil
 	}
-	return encode(list)
+	return jsontext.Must(list)
 }
 
 // Citing reads what a run's searches found.

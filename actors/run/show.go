@@ -1,12 +1,12 @@
 package run
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/guardrail"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
@@ -41,12 +41,12 @@ func showTurn(r *model.Result, plan []tool.Planned) []byte {
 		}
 		out.Calls = append(out.Calls, shown)
 	}
-	return encode(out)
+	return jsontext.Must(out)
 }
 
 // showModel returns the input of a model step.
 func showModel(m agent.Model) []byte {
-	return encode(struct {
+	return jsontext.Must(struct {
 		Provider string `json:"provider"`
 		Model    string `json:"model"`
 	}{m.Provider, m.Name})
@@ -54,7 +54,7 @@ func showModel(m agent.Model) []byte {
 
 // showOutput returns the output of an agent run (service.md, Thread, run, step).
 func showOutput(a guardrail.Answer) json.RawMessage {
-	return encode(struct {
+	return jsontext.Must(struct {
 		Text string          `json:"text"`
 		JSON json.RawMessage `json:"json,omitempty"`
 	}{a.Text, a.JSON})
@@ -84,7 +84,7 @@ func tookOver(from, to string) tool.Outcome {
 }
 
 func outcome(v any) tool.Outcome {
-	doc := encode(v)
+	doc := jsontext.Must(v)
 	return tool.Outcome{Content: string(doc), Shown: doc}
 }
 
@@ -105,18 +105,6 @@ func reasoning(r *model.Result) string {
 	return s
 }
 
-// encode is json.Marshal without escapes for HTML, so that texts stay readable. Pages escape
-// them themselves.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(err) // texts, numbers and documents that were checked always encode
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
 // maxName bounds the shown name of a tool, in bytes: a model may invent any name.
 const maxName = 200
 
@@ -124,12 +112,12 @@ const maxName = 200
 // completely: nothing says which part of them is secret.
 func shownArgs(c *model.Call) []byte {
 	if c.Malformed != "" {
-		return encode(map[string]string{"malformed": redact.Mark})
+		return jsontext.Must(map[string]string{"malformed": redact.Mark})
 	}
 	return redact.JSON(c.Args)
 }
 
 // showSaid returns the output of a model step that was cut off.
 func showSaid(s Said, message string) []byte {
-	return encode(shownTurn{Text: s.Text, Thinking: s.Thinking, Error: message})
+	return jsontext.Must(shownTurn{Text: s.Text, Thinking: s.Thinking, Error: message})
 }

@@ -11,6 +11,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/redact"
@@ -66,7 +67,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 		if len(input) == 0 {
 			input = json.RawMessage("null")
 		}
-		args = encode(struct {
+		args = jsontext.Must(struct {
 			Title string          `json:"title"`
 			Input json.RawMessage `json:"input"`
 		}{f.Step.Text, input})
@@ -79,7 +80,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	if err != nil {
 		panic(err) // sealing only needs randomness
 	}
-	row.Risk, row.Assignee, row.Required, row.Policy, row.Escalate, row.OnTimeout = t.Risk, t.Role, t.Required, encode(t.Policy), t.Escalate, t.OnTimeout
+	row.Risk, row.Assignee, row.Required, row.Policy, row.Escalate, row.OnTimeout = t.Risk, t.Role, t.Required, jsontext.Must(t.Policy), t.Escalate, t.OnTimeout
 	row.Frozen, row.Digest = frozen, tool.Digest(args)
 	w.Rows = append(w.Rows, row, &engine.Tally{What: lifecycle.TallyRequested, At: now})
 	w.Timers = append(w.Timers, journal.Timer{TimerKey: engine.ApprovalTimer(a.ID, msg.TimerExpire), DueAt: a.ExpiresAt})

@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/flow/scan"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/pause"
@@ -341,20 +341,9 @@ func shown(f *flow.Fact) json.RawMessage {
 		}
 		return redact.JSON(f.Input)
 	case flow.Ended:
-		return redact.JSON(encode(f.Output))
+		return redact.JSON(jsontext.Must(f.Output))
 	}
 	return nil
-}
-
-// encode is json.Marshal without escapes for HTML, so that texts stay readable.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(err) // texts, ids, and documents that were checked always encode
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // findAgent looks up an agent. A child run begins only in a version that is published now.

@@ -20,6 +20,7 @@ import (
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
@@ -372,7 +373,7 @@ func (k *kind) open(s *State, n *engine.NodeStep, v any) error {
 }
 
 func (k *kind) seal(s *State, idx int, v any) []byte {
-	sealed, err := k.cfg.Sealer.Seal(s.place(idx), encode(v))
+	sealed, err := k.cfg.Sealer.Seal(s.place(idx), jsontext.Must(v))
 	if err != nil {
 		panic(err) // sealing only needs randomness
 	}

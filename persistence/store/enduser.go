@@ -8,6 +8,7 @@ import (
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/problem"
 )
 
@@ -154,21 +155,10 @@ func (s identified) over(u *api.EndUser) (news bool, err error) {
 	if !changed {
 		return news, nil
 	}
-	if u.Attributes, err = encoded(attributes); err != nil {
+	if u.Attributes, err = jsontext.Marshal(attributes); err != nil {
 		return false, fmt.Errorf("encode the attributes of end user %s: %w", u.ID, err)
 	}
 	return true, nil
-}
-
-// encoded encodes a value without escaping HTML in its texts.
-func encoded(v any) ([]byte, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSpace(out.Bytes()), nil
 }
 
 // UpdateEndUser changes the fields set in the patch. The caller must have checked it.

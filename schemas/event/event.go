@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"unicode/utf8"
+
+	"agentsvc/schemas/jsontext"
 )
 
 // Type is the type of a frame.
@@ -132,13 +134,10 @@ func New(t Type, pos Pos, v any) (*Frame, error) {
 // encode is json.Marshal without escapes for HTML: a frame is as large as what it holds. Like
 // appendString it escapes U+2028 and U+2029, in documents too.
 func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	data, err := jsontext.Marshal(v)
+	if err != nil {
 		return nil, err
 	}
-	data := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	for raw, escaped := range map[string]string{"\u2028": `\u2028`, "\u2029": `\u2029`} {
 		if bytes.Contains(data, []byte(raw)) {
 			data = bytes.ReplaceAll(data, []byte(raw), []byte(escaped))

@@ -14,6 +14,7 @@ import (
 	"agentsvc/schemas/flow/expr"
 	"agentsvc/schemas/flow/scan"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/lifecycle"
 )
 
@@ -456,14 +457,10 @@ func (p *Plan) Outputs(s State) map[string]Output {
 // Output returns the output of a run (service.md, Run output). It has no escapes for HTML, which would
 // make six bytes of one: it is as large as what the run holds.
 func (p *Plan) Output(s State) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(struct {
+	return jsontext.Marshal(struct {
 		Outputs   map[string]Output          `json:"outputs"`
 		Variables map[string]json.RawMessage `json:"variables"`
 	}{p.Outputs(s), s.variables})
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // Progress returns the status of all nodes and edges as a text of one letter each, and the size

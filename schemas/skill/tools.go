@@ -9,6 +9,7 @@ import (
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/tool"
 )
 
@@ -115,7 +116,7 @@ func (p *Param) schema() map[string]any {
 	}
 	if p.Example != nil {
 		s["examples"] = []any{string(*p.Example)}
-		if _, exact, rule := p.coerce(quote(string(*p.Example))); rule == "" {
+		if _, exact, rule := p.coerce(jsontext.Must(string(*p.Example))); rule == "" {
 			s["examples"] = []any{exact}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"agentsvc/schemas/check"
 	"agentsvc/schemas/flow/scan"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/problem"
 )
 
@@ -266,21 +267,10 @@ func (p *Param) coerce(raw []byte) (text string, exact json.RawMessage, rule str
 			s = Clean(s)
 		}
 	}
-	return s, quote(s), ""
+	return s, jsontext.Must(s), ""
 }
 
 var article = map[ParamType]string{String: "a string", Number: "a number", Integer: "an integer", Boolean: "true or false", Enum: "one of the values of the parameter", Date: "a date: YYYY-MM-DD"}
-
-// quote returns a text as JSON, without escapes for HTML.
-func quote(s string) json.RawMessage {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil {
-		panic(err) // a string always has a JSON form
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
 
 var number = regexp.MustCompile(`^(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?$`)
 

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"bytes"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/json"
@@ -13,6 +12,7 @@ import (
 
 	"agentsvc/schemas/flow/scan"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/redact"
 )
 
@@ -185,15 +185,9 @@ func UnsentResult(code, message string) Outcome {
 // FailedResult returns the failed tool result { error, message } that the model gets if
 // nothing ran or nothing came back.
 func FailedResult(code, message string) Outcome {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(struct {
+	text := jsontext.Must(struct {
 		Error   string `json:"error"`
 		Message string `json:"message"`
-	}{code, message}); err != nil {
-		panic(err) // strings can always be encoded
-	}
-	text := bytes.TrimRight(b.Bytes(), "\n")
+	}{code, message})
 	return Outcome{Content: string(text), Shown: text, IsError: true}
 }

@@ -9,6 +9,7 @@ import (
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
@@ -221,13 +222,11 @@ func over(lower, upper json.RawMessage) (json.RawMessage, error) {
 	for name, value := range further {
 		fields[name] = value
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false) // keep values as they were sent
-	if err := enc.Encode(fields); err != nil {
+	out, err := jsontext.Marshal(fields) // values stay as they were sent
+	if err != nil {
 		return nil, fmt.Errorf("join a trigger's input: %w", err)
 	}
-	return bytes.TrimSpace(out.Bytes()), nil
+	return out, nil
 }
 
 func isObject(raw json.RawMessage) bool {

@@ -1,7 +1,6 @@
 package toolbox
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +12,7 @@ import (
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/problem"
@@ -222,23 +222,12 @@ func showFound(found []knowledge.Found) tool.Outcome {
 		note = nothingNote
 	}
 	return tool.Outcome{
-		Content: string(encoded(struct {
+		Content: string(jsontext.Must(struct {
 			Note     string    `json:"note"`
 			Passages []passage `json:"passages"`
 		}{note, passages})),
-		Shown: encoded(struct {
+		Shown: jsontext.Must(struct {
 			Results []knowledge.Found `json:"results"`
 		}{found}),
 	}
-}
-
-// encoded is json.Marshal without escapes for HTML.
-func encoded(v any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(err) // texts and finite numbers always encode
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

@@ -1,7 +1,6 @@
 package toolbox
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
@@ -639,12 +639,6 @@ func lastShot(steps []skill.StepResult) (key string) {
 }
 
 func skillResult(t told, isError bool) tool.Outcome {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(t); err != nil {
-		panic(err) // texts, and JSON that the database has checked
-	}
-	text := bytes.TrimRight(b.Bytes(), "\n")
+	text := jsontext.Must(t) // texts, and JSON that the database has checked
 	return tool.Outcome{Content: string(text), Shown: redact.JSON(text), IsError: isError}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/schemas/jsontext"
 )
 
 // decision is the body of a decision.
@@ -324,11 +325,9 @@ func parsed(raw json.RawMessage) any {
 
 // inline returns a value as one line of JSON.
 func inline(v any) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	b, err := jsontext.Marshal(v)
+	if err != nil {
 		return err.Error()
 	}
-	return cli.Visible(strings.TrimSuffix(b.String(), "\n"))
+	return cli.Visible(string(b))
 }
