@@ -217,8 +217,8 @@ func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to Target, op
 	return to, ok && to.Enabled && to.URL != "", nil
 }
 
-// attempt makes one attempt and posts its result to the actor that claimed it. beyond says
-// that it is one beyond the places.
+// attempt makes one attempt and posts its result to the actor that claimed it. beyond: it runs
+// in a place beyond those of its endpoint.
 func (h *hosting) attempt(ctx context.Context, d *actor, ref cluster.Ref, a outbox.Attempt, beyond bool) {
 	r := h.perform(ctx, d.at, a)
 	h.giveBack(placesOf(a))

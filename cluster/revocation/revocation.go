@@ -179,8 +179,8 @@ func (r *Revoker) Serve(ctx context.Context, _ id.MemberID, m any) (any, error) 
 	if !ok {
 		return nil, fmt.Errorf("the service %s takes no %T", Service, m)
 	}
-	// Of a newer node's word that this one does not know nothing is noted as heard:
-	// the beat sees its number, and forgets everything.
+	// A message of a newer version that this node does not know is not noted as heard:
+	// the beat sees its number and forgets everything.
 	if err := r.forget(ctx, what); err != nil {
 		return nil, err
 	}
@@ -275,11 +275,10 @@ func (r *Revoker) announce(ctx context.Context, f *fellows) (int64, error) {
 	return f.members.Announce(ctx)
 }
 
-// unconfirmed is the answer to a change that was made and of which not every node
-// is known to know.
+// unconfirmed returns the error of a change that was made but not confirmed by every node.
 func (r *Revoker) unconfirmed(what msg.Revoked, doing string, err error) error {
 	revocationsUnconfirmed.Inc()
-	if !errors.Is(err, context.Canceled) { // who asked is gone
+	if !errors.Is(err, context.Canceled) { // the caller has left
 		r.log.Warn().Err(err).Stringer("tenant", what.Tenant).Str("what", string(what.What)).Str("doing", doing).Msg("a revocation is not confirmed by every node")
 	}
 	return fmt.Errorf("%s: %w: %w", doing, err, problem.Unavailable(

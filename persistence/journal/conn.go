@@ -34,7 +34,7 @@ const prefix = "journal_"
 // the code, so that there are few; past the bound they are prepared each time.
 const maxTexts = 512
 
-// connect takes a connection out of the pool for good, ends the backend of the
+// connect takes a connection out of the pool permanently, ends the backend of the
 // lane's lost one, so that what was sent to it is decided, and prepares the
 // statements.
 func connect(ctx context.Context, pool *pgxpool.Pool, texts map[string]string, lost backend) (*conn, error) {
@@ -135,7 +135,7 @@ func (c *conn) prepare(ctx context.Context, sql string) (*pgconn.StatementDescri
 	return sd, nil
 }
 
-// closeTime bounds the good-bye to a server that may not answer.
+// closeTime limits closing a connection to a server that may not answer.
 const closeTime = time.Second
 
 func (c *conn) close() {

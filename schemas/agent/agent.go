@@ -85,7 +85,7 @@ type HITL struct {
 	Rules []Rule `json:"rules,omitempty" maxItems:"100" doc:"A tool call that matches a rule waits for an approval."`
 }
 
-// What happens when an approval expires that a rule required.
+// TimeoutReject and TimeoutCancelRun are the consequences of the expiry of an approval that a rule required.
 const (
 	TimeoutReject    = "reject"
 	TimeoutCancelRun = "cancel_run"

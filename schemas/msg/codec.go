@@ -60,7 +60,7 @@ type Type struct {
 	Zero any
 }
 
-// Of is the type T under a name.
+// Of returns the Type of T with its name on the wire.
 func Of[T any](name string) Type {
 	var zero T
 	return Type{name, zero}

@@ -193,7 +193,7 @@ const (
 // CheckKinds lists every value.
 var CheckKinds = []CheckKind{URLContains, TextPresent, ElementPresent, ElementText}
 
-// How an element_text is compared.
+// MatchContains and MatchEquals are the comparisons of an element_text.
 const (
 	MatchContains = "contains"
 	MatchEquals   = "equals"

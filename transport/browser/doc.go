@@ -34,10 +34,12 @@
 // connections.
 //
 // A Chromium elsewhere is told to accept any certificate for that page; from then on the proxy alone
-// judges those of sites. A certificate of a site may be bad or the site may speak HTTP/2 alone: then
-// the tunnel stays, and one that is cut before it was answered is held open without an answer. A
-// Chromium that judges no more sends such a site nothing; if it is one of the skill's, it goes on judging. What a page's own script sends twice, or a site asks for again by a
-// redirect, is theirs.
+// checks those of sites. The proxy cannot read a site whose certificate is bad or that speaks HTTP/2
+// alone. With the node's own Chromium, the tunnel to such a site stays, and Chromium checks the
+// certificate; a tunnel that is cut before it was answered is held open without an answer. With a
+// Chromium elsewhere, such a site gets no request. If it is one of the skill's hosts, that Chromium
+// is told nothing: all tunnels stay, and it goes on checking certificates. Requests that a page's
+// own script repeats, or that a site asks for again by a redirect, are sent again.
 //
 // # Limits
 //

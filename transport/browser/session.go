@@ -349,8 +349,8 @@ func (s *session) watch(c playwright.BrowserContext, page playwright.Page) {
 		defer s.mu.Unlock()
 		if _, ok := s.inFlight[r]; ok {
 			delete(s.inFlight, r)
-			// Of a host that the skill does not name, such as one that counts visitors, only the proxy tells that a request was
-			// lost: most that fail were never sent.
+			// A failed request to a host that the skill does not name, such as one that counts visitors, is not noted here: most
+			// were never sent. The proxy reports those that were lost.
 			s.failed = s.failed || failed && s.scope.Allows(r.URL()) == "" && r.Failure() != nil && !strings.Contains(r.Failure().Error(), "ERR_ABORTED")
 			close(s.changed)
 			s.changed = make(chan struct{})

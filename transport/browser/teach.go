@@ -15,6 +15,7 @@ import (
 	"github.com/playwright-community/playwright-go"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/skill"
 )
 
@@ -171,11 +172,7 @@ func (b *Browser) teach(ctx context.Context, url string, said func(string), done
 		}
 		break
 	}
-	// What was done just before the end is under way, perhaps.
-	select {
-	case <-time.After(deedsWait):
-	case <-ctx.Done():
-	}
+	pause.For(ctx, deedsWait) // a deed just before the end may still be in flight
 	record(true)
 	return l, nil
 }

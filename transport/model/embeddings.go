@@ -149,7 +149,7 @@ func (e *embeddings) batch(ctx context.Context, model string, texts []string) (o
 	return readEmbeddings(answer, texts)
 }
 
-// unusable is the error of a response that is no vectors. To ask again would not help.
+// unusable is the error of a response that has no vectors. A retry would not help.
 func unusable(what string, err error) *schema.Error {
 	return &schema.Error{Kind: schema.Broken, Message: "the provider of embeddings sent " + what, BeforeFirstToken: true, Err: err}
 }

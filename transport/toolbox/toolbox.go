@@ -312,7 +312,7 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 	return p
 }
 
-// shownMalformed is shown for arguments of which nothing can say what is secret.
+// shownMalformed is shown in place of arguments we cannot redact.
 var shownMalformed = json.RawMessage(`{"malformed":"` + redact.Mark + `"}`)
 
 func clipName(s string) string {

@@ -7,7 +7,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// semaphore counts the holders of something, of which there may be at most Hold.Max.
+// semaphore counts the holders of something; Hold.Max bounds them.
 type semaphore struct {
 	holders   []holding          // few, and there may be a semaphore for each visitor: no map
 	refusals  map[id.UUID]uint32 // refused unless the check of this number finds room; nil: none
@@ -23,7 +23,7 @@ type holding struct {
 	begun  uint32 // checks that had begun before
 }
 
-// add makes who one of the holders. If it is one, it holds as of now.
+// add adds a holder, or renews it if it is known.
 func (c *semaphore) add(who id.UUID, m id.MemberID) {
 	h := holding{who, m, c.begun}
 	if i := c.index(who); i >= 0 {

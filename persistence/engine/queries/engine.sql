@@ -76,7 +76,7 @@ SELECT EXISTS (SELECT FROM audit_log WHERE tenant_id = $1 AND id = $2 AND action
 -- name: accepted
 SELECT EXISTS (SELECT FROM runs WHERE tenant_id = $1 AND thread_id = $2 AND id = $3)
 
--- How a thread stands, in one statement and so at one moment.
+-- The state of a thread, in one statement and so at one moment.
 -- name: standing
 SELECT (SELECT count(*)::int FROM messages m WHERE m.tenant_id = $1 AND m.thread_id = $2),
        coalesce(last.owed, 0), last.id, last.status,

@@ -1,4 +1,4 @@
--- What a feed shows of runs that have changed.
+-- The columns that a feed shows of changed runs.
 -- name: changed_runs
 SELECT r.tenant_id, r.id, r.status::text AS status, r.agent_id, r.workflow_id, r.thread_id, r.parent_run_id
 FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id) CROSS JOIN LATERAL (

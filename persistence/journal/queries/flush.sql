@@ -1,4 +1,4 @@
--- What a flush sends besides the rows, whose statements are made from their tables.
+-- The statements of a flush besides those of its rows, which are made from their tables.
 --
 -- A row that must take effect and does not is an error, so that the database refuses the
 -- whole transaction and not the writer: its end may be on its way already. Inserts meet a

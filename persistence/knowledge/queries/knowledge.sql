@@ -2,7 +2,7 @@
 -- name: base
 SELECT b.number, b.embedding_model IS NOT NULL FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
 
--- How many chunks of a base the viewer ($3) may see, and how many there are.
+-- The number of chunks of a base that the viewer ($3) may see, and of all.
 -- name: visible
 SELECT coalesce(sum(d.chunks) FILTER (WHERE d.acl = '{}' OR d.acl && $3::text[]), 0)::bigint AS visible, coalesce(sum(d.chunks), 0)::bigint AS every FROM kb_documents d
 WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0

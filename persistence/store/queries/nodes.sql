@@ -60,8 +60,8 @@ INSERT INTO org_nodes (tenant_id, id, name, parent_id) VALUES ($1, $2, $3, $4)
 -- name: node_update
 UPDATE org_nodes SET name = $3, parent_id = $4, updated_at = now() WHERE tenant_id = $1 AND id = $2
 
--- What is archived does not keep its org node from being deleted. It moves to the node above, so that
--- its runs that go on keep the grants and denials of the nodes there.
+-- Archived agents do not block the deletion of their org node. They move to the node above, so that
+-- their runs that go on keep the grants and denials of the nodes there.
 -- name: node_archived_agents
 UPDATE agents SET node_id = (SELECT parent_id FROM org_nodes WHERE tenant_id = $1 AND id = $2)
 WHERE tenant_id = $1 AND node_id = $2 AND archived_at IS NOT NULL

@@ -29,8 +29,8 @@ WITH written AS (
 )
 SELECT DISTINCT tenant_id, key_id FROM written
 
--- Of a key the $3 origins that came most often stay, and the $3 that came last: neither many
--- invented origins nor a few noisy ones drive the others out.
+-- Keeps the $3 most frequent and the $3 latest origins of a key: neither many invented origins
+-- nor a few noisy ones drive the others out.
 -- name: note_denied_trim
 DELETE FROM embed_denied_origins d USING (
   SELECT tenant_id, key_id, origin FROM (
