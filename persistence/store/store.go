@@ -482,7 +482,8 @@ func found[T any](what string) func(*T, error) (*T, error) {
 	}
 }
 
-// named wraps the errors that mean that the database cannot serve in ErrUnavailable.
+// named wraps the errors that mean that the database cannot serve in ErrUnavailable, and those of a caller that left:
+// a COMMIT whose answer it does not wait for may take effect.
 func named(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err
@@ -491,7 +492,7 @@ func named(err error) error {
 	if errors.As(err, &p) {
 		return err
 	}
-	if pg.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) || givenUp(err) {
+	if pg.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || givenUp(err) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err

@@ -502,6 +502,44 @@ func TestAFailedChangeLeavesNothing(t *testing.T) {
 	}
 }
 
+// A caller that leaves while its COMMIT is on its way does not know what became of it.
+func TestACommitThatIsNotWaitedForIsUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	admin := w.db.Admin(t)
+	if _, err := admin.Exec(t.Context(), `CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER held AFTER INSERT ON agents DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION held()`); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Rollback(context.Background())
+	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	left := make(chan error, 1)
+	changes := noted(w.Store, func() {
+		go func() {
+			left <- w.Change(ctx, By{Tenant: w.a, Actor: "x"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+				_, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Doubtful"})
+				return nil, err
+			})
+		}()
+		pgtest.Blocked(t, admin)
+		leave()
+		if err := <-left; !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+			t.Errorf("the change ended with %v", err)
+		}
+	})
+	if len(changes) != 1 {
+		t.Errorf("noted %v", changes)
+	}
+}
+
 func TestMessagesAndRunsAreReadInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,14 +1,17 @@
 package platform
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 // A file that the store has lost is 404 on every route that downloads one, and its row stays.
@@ -40,5 +43,46 @@ func TestALostFileIsNotFound(t *testing.T) {
 		if got := w.call(w.a, "GET", path, ""); got.status != 200 {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}
+	}
+}
+
+// A request that is cancelled while its COMMIT is on its way keeps its file: the row may be there.
+func TestAFileInDoubtIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.admin.Exec(t.Context(), `CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER held AFTER INSERT ON attachments DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION held();
+		CREATE CONSTRAINT TRIGGER held AFTER INSERT ON kb_documents DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION held()`)
+	w.must(err)
+	holder, err := w.admin.Begin(t.Context())
+	w.must(err)
+	defer holder.Rollback(context.Background())
+	_, err = holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`)
+	w.must(err)
+	count := func(kind string) int {
+		all, err := os.ReadDir(filepath.Join(w.dir, kind, w.a.tenant.String()))
+		w.must(err)
+		return len(all)
+	}
+	attachments, documents, notes := count("attachments"), count("documents"), w.notes()
+	answers := make(chan answer, 2)
+	go func() { answers <- w.upload(w.a, "in-doubt.txt", "text/plain", "kept") }()
+	go func() { answers <- w.put(w.a, []upload{{"in-doubt.txt", "text/plain", "kept"}}) }()
+	testkit.Eventually(t, "both commits wait", func() bool {
+		var n int
+		w.must(w.admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
+			AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())`).Scan(&n))
+		return n == 2
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // requests are cancelled a second before its end
+	defer cancel()
+	w.must(w.srv.Shutdown(ctx))
+	for range cap(answers) {
+		if got := <-answers; got.status != 503 {
+			t.Errorf("answered %d %s", got.status, got.body)
+		}
+	}
+	if a, d, n := count("attachments")-attachments, count("documents")-documents, w.notes()-notes; a != 1 || d != 1 || n != 2 {
+		t.Errorf("%d attachments, %d documents and %d notes are kept, want 1, 1 and 2", a, d, n)
 	}
 }

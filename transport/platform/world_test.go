@@ -279,6 +279,7 @@ type world struct {
 	wakes  *wakes
 	table  *edge.Table
 	addr   string
+	srv    *edge.Server
 	a, b   party
 }
 
@@ -335,7 +336,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.addr = "http://" + ln.Addr().String()
+	w.addr, w.srv = "http://"+ln.Addr().String(), srv
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() {
