@@ -66,6 +66,7 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 		s.revoker.Join(s.member, s.node)
 	}
 	s.live = func() bool { return !s.member.Suspended() }
+	s.tables.OnlyWhile(s.live)
 	s.trusted = revocation.Trusts(s.member, s.c.Lease)
 	return nil
 }

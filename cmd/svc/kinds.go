@@ -133,6 +133,7 @@ func (s *service) addWorkflows(host durable.Config) {
 func (s *service) addSyncs(host durable.Config) {
 	syncs := store.NewSyncs(s.pools.system, s.keys)
 	syncs.OnChange(s.changed)
+	syncs.OnlyWhile(s.live)
 	sync.Register(s.node, s.writer, sync.Config{Store: syncs, Files: contents{s.blobs}, Connect: s.connectors.Open,
 		Tell: s.node, Hears: s.sent.hearers.Hears, Log: s.log}, host)
 }

@@ -73,8 +73,9 @@ type Files struct{ pool *pgxpool.Pool }
 // NewFiles returns a Files over a pool of the role svc_system.
 func NewFiles(pool *pgxpool.Pool) *Files { return &Files{pool} }
 
-// Dead returns those of the owners, which are member ids, that are dead: marked so in their
-// rows, or without a row. A member that lost its lease but is not marked is not dead.
+// Dead returns those of the owners, which are member ids, that are dead, with all that they
+// wrote: marked so in their rows ten minutes ago, or without a row. A member that lost its
+// lease but is not marked is not dead.
 func (f *Files) Dead(ctx context.Context, owners []string) ([]string, error) {
 	if len(owners) == 0 {
 		return nil, nil

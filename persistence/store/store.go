@@ -78,6 +78,7 @@ type Store struct {
 	pool    *pgxpool.Pool
 	vault   *vault.Vault
 	changed func(id.TenantID, []msg.Change)
+	live    func() bool // nil: always
 	reads   *turn.Places
 	changes *turn.Places
 	long    *turn.Places
@@ -94,6 +95,10 @@ func New(pool *pgxpool.Pool, v *vault.Vault) *Store {
 // OnChange sets what is called with the changed objects of each committed change. It must not
 // block. Call it before the store is used.
 func (s *Store) OnChange(f func(id.TenantID, []msg.Change)) { s.changed = f }
+
+// OnlyWhile sets what says, just before each COMMIT, whether this process holds its lease: a process that was stopped
+// so long that others have declared it dead changes nothing when it goes on. Call it before the store is used.
+func (s *Store) OnlyWhile(live func() bool) { s.live = live }
 
 // By is the caller on whose behalf a change is made.
 type By struct {
@@ -210,7 +215,10 @@ func (s single) acquire(ctx context.Context, read func(context.Context, *pgxpool
 	}))
 }
 
-var errNoConn = fmt.Errorf("%w: no connection is free", ErrUnavailable)
+var (
+	errNoConn  = fmt.Errorf("%w: no connection is free", ErrUnavailable)
+	errNoLease = fmt.Errorf("%w: this process has lost its lease", ErrUnavailable)
+)
 
 // enter waits for a place. It reports false if there is none before ctx ends, or too much of the tenant waits already.
 func enter(ctx context.Context, p *turn.Places, t id.TenantID) bool {
@@ -286,10 +294,13 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 			}
 			answer, err := fn(ctx, tx)
 			changes = tx.changes
-			if err != nil || by.Idem == nil {
-				return err
+			if err == nil && by.Idem != nil {
+				err = tx.keep(ctx, answer)
 			}
-			return tx.keep(ctx, answer)
+			if err == nil && s.live != nil && !s.live() {
+				err = errNoLease
+			}
+			return err
 		})
 		var pgErr *pgconn.PgError
 		if errors.As(err, &pgErr) && pgErr.Code == "55P03" && by.Idem != nil { // lock_not_available

@@ -540,6 +540,29 @@ func TestACommitThatIsNotWaitedForIsUnknown(t *testing.T) {
 	}
 }
 
+// The lease of a process that is stopped during a change ends. When the process goes on, the change commits nothing.
+func TestAChangeWithoutTheLeaseCommitsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var lost bool
+	w.OnlyWhile(func() bool { return !lost })
+	by := By{Tenant: w.a, Actor: "x", Idem: &Idem{Digest: [32]byte{9}, Status: 201}}
+	create := func(stopped bool) error {
+		return w.Change(t.Context(), by, func(ctx context.Context, tx *Tx) ([]byte, error) {
+			_, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Late"})
+			lost = stopped
+			return []byte("answer"), err
+		})
+	}
+	const rows = "SELECT (SELECT count(*) FROM agents) + (SELECT count(*) FROM idempotency)"
+	if err := create(true); !errors.Is(err, ErrUnavailable) || w.count(t, rows) != 0 {
+		t.Errorf("without the lease: %v, %d rows", err, w.count(t, rows))
+	}
+	if err := create(false); err != nil || w.count(t, rows) != 2 {
+		t.Errorf("with it: %v, %d rows", err, w.count(t, rows))
+	}
+}
+
 func TestMessagesAndRunsAreReadInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -33,6 +33,9 @@ func NewSyncs(pool *pgxpool.Pool, v *vault.Vault) *Syncs { return &Syncs{pool, v
 // OnChange is Store.OnChange for what the actors change here.
 func (s *Syncs) OnChange(f func(id.TenantID, []msg.Change)) { s.store.OnChange(f) }
 
+// OnlyWhile is Store.OnlyWhile for the steps of walks.
+func (s *Syncs) OnlyWhile(live func() bool) { s.store.OnlyWhile(live) }
+
 func (s *Syncs) view(t id.TenantID) View { return View{q: single{pool: s.pool, tenant: t}, tenant: t} }
 
 // Sync holds the columns of a source that its actor needs.

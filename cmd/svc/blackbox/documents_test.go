@@ -153,6 +153,7 @@ func TestKilledUnderUploadsOfDocuments(t *testing.T) {
 			t.Errorf("the document has %q, version %d was acknowledged", a.body, newest)
 		}
 	}
+	n.longDead(ctx)
 	eventually(t, ctx, "what the dead processes left is removed", func() bool {
 		kept, err := os.ReadDir(filepath.Join(n.dataDir(), "blobs", "documents", c.Tenant))
 		return err == nil && len(kept) == len(there)

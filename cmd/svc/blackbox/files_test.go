@@ -25,7 +25,9 @@ import (
 
 	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/blob/blobtest"
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/private"
 	"agentsvc/schemas/id"
 )
 
@@ -60,6 +62,23 @@ func kept(t *testing.T, s *blobtest.Server) (keys []string, notes, unfinished in
 		unfinished++
 	}
 	return keys, notes, unfinished
+}
+
+// longDead makes the processes that this node's data directory had before look dead for so long that their files go.
+func (n *node) longDead(ctx context.Context) {
+	n.t.Helper()
+	server, err := private.Connect(ctx, n.dataDir())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	pool, err := pg.Open(ctx, server.URL(), pg.Options{Role: pg.System, MaxConns: 1})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, `UPDATE members SET dead_at = dead_at - interval '10 minutes'`); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // noise is content that is different for each seed.
@@ -260,6 +279,7 @@ func TestKilledInTheMiddleOfAnUpload(t *testing.T) {
 		t.Fatalf("%v, %d notes, %d unfinished uploads: the test shows nothing", keys, notes, unfinished)
 	}
 	n.start(inBucket(server.Addr)...)
+	n.longDead(ctx)
 	eventually(t, ctx, "what the dead process left is removed", func() bool {
 		keys, notes, unfinished := kept(t, server)
 		return len(keys) == 1 && notes == 0 && unfinished == 0
@@ -315,6 +335,7 @@ func TestKilledUnderUploads(t *testing.T) {
 	for id, content := range files {
 		c.holds(t, ctx, id, content)
 	}
+	n.longDead(ctx)
 	eventually(t, ctx, "what the dead processes left is removed", func() bool {
 		keys, notes, unfinished := kept(t, server)
 		for _, key := range keys { // of the others the row may be committed, and the answer was cut

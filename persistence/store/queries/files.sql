@@ -1,8 +1,11 @@
 -- Stored files that are still needed, across tenants.
 
+-- A change of a member is not fenced by its row, as the commits of actors are. One that was on its way when the member
+-- was marked may take effect some time later, so its files are left alone until then (doubtful of persistence/blob). The row
+-- of a dead member stays for a day; a member that left has none.
 -- name: file_owners
 SELECT o.id FROM unnest($1::text[]) AS o (id)
-WHERE NOT EXISTS (SELECT FROM members m WHERE m.id::text = o.id AND m.dead_at IS NULL)
+WHERE NOT EXISTS (SELECT FROM members m WHERE m.id::text = o.id AND (m.dead_at IS NULL OR m.dead_at > now() - interval '10 minutes'))
 
 -- name: file_orphans
 SELECT u.at FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS u (kind, tenant_id, id, at)
