@@ -251,6 +251,29 @@ func TestARunOfADeletedEndUserThatStillRuns(t *testing.T) {
 	}
 }
 
+// A run of a browser skill that has not ended keeps the run that called it, which has: what it owes after its click is done.
+func TestARunOfASkillThatStillRuns(t *testing.T) {
+	t.Parallel()
+	r := setUp(t, pgtest.New(t).System(t))
+	p := r.person(true)
+	erased := func() int {
+		t.Helper()
+		n, err := NewSweep(r.pool).Erase(t.Context(), PersonalRuns, r.gone(), 100, settled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	r.exec("UPDATE browser_skill_runs SET status = 'committing', finished_at = NULL WHERE agent_run_id = $1", p.run)
+	if n := erased(); n != 1 || r.rowsOf("runs") != 1 || r.rowsOf("browser_skill_runs") != 1 {
+		t.Errorf("while it runs: %d runs are erased, %d are left, and %d of skills", n, r.rowsOf("runs"), r.rowsOf("browser_skill_runs"))
+	}
+	r.exec("UPDATE browser_skill_runs SET status = 'succeeded', finished_at = now() WHERE agent_run_id = $1", p.run)
+	if n := erased(); n != 1 || r.rowsOf("runs") != 0 || r.rowsOf("browser_skill_runs") != 0 {
+		t.Errorf("once it has ended: %d runs are erased, %d are left, and %d of skills", n, r.rowsOf("runs"), r.rowsOf("browser_skill_runs"))
+	}
+}
+
 // A delivery that is being settled is not waited for, and not forgotten.
 func TestADeliveryUnderWayIsErasedLater(t *testing.T) {
 	t.Parallel()

@@ -22,12 +22,14 @@ SELECT tenant_id, id FROM (
 WHERE coalesce(shard_of(id), -1) = ANY ($3::int[])
 LIMIT $4;
 
--- Locks the run's row first, as every change of its approvals does (docs/adr/0042).
+-- Locks the run's row first, as every change of its approvals does (docs/adr/0042). A run of a browser skill goes with
+-- the run that called it, but not between its click and its end: its compensation, its audit and its usage are to come.
 -- name: erase_runs
 SELECT r.tenant_id, r.id, r.finished_at
 FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id), LATERAL (
-  SELECT tenant_id, id, finished_at FROM runs
+  SELECT tenant_id, id, finished_at FROM runs c
   WHERE person_id = u.id AND finished_at < now() - $4::interval AND (tenant_id = u.tenant_id) IS TRUE
+    AND NOT EXISTS (SELECT FROM browser_skill_runs s WHERE s.tenant_id = c.tenant_id AND s.agent_run_id = c.id AND s.finished_at IS NULL OFFSET 0)
   LIMIT $3 FOR UPDATE SKIP LOCKED
 ) r
 LIMIT $3;
