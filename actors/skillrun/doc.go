@@ -23,7 +23,8 @@
 // turn, or by the workflow's run (decision 58). When all are decided, the call of the tool sends
 // CommitSkill, and the run reads the approval itself: status and digest must be those of the
 // arguments. A refused approval and the end of the calling run set the timer look in their own
-// commit, and the run reads what happened. The check of skill and grants is made before a form is
+// commit, and the run reads what happened. The receipt locks the row of the calling run, and misses
+// once that has ended. The check of skill and grants is made before a form is
 // filled and again before the receipt: the grants of the agent, or of the workflow whose run the row
 // of the calling run names.
 //

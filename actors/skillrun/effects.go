@@ -246,7 +246,7 @@ func (k *kind) part(ctx context.Context, s *State, filling string, do func(*skil
 }
 
 // over reports whether the calling run has ended, as after a cancel that came before StartSkill did: its end
-// told a run that did not exist yet, and tells it no more.
+// told a run that did not exist yet, and tells it no more. What its end tells a run that exists may still be on its way.
 func (k *kind) over(ctx context.Context, s *State) bool {
 	if s.AgentRun == nil {
 		return false
@@ -287,6 +287,9 @@ func (k *kind) reprepare(ctx context.Context, s *State, d *desk) any {
 	}
 	open := &open{give: give}
 	defer func() { open.close() }()
+	if k.over(ctx, s) { // as after a receipt that missed
+		return CallerEnded{}
+	}
 	r, unfit := k.part(ctx, s, secondFilling, func(j *skill.Job) (*skill.Report, error) {
 		session, r, err := k.cfg.Browser.Prepare(ctx, j)
 		if open.session = session; err != nil || r == nil || r.Event != skill.Landed || session == nil {

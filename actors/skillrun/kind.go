@@ -141,9 +141,17 @@ var (
 	runs      = journal.Actors("browser_skill_runs", "id uuid")
 	runInsert = runs.Begin("skill_id uuid, slug text, revision int, agent_run_id uuid, agent_id uuid, approval_id uuid, created_by text, reason text, mode text, status text, " +
 		"key text, args bytea, state bytea, created_at timestamptz")
-	runSwap = runs.Swap("status text, code text, held boolean, args bytea keep, precommit json, steps json, verification json, result json, compensation json, fault json, " +
-		"state bytea, finished_at timestamptz")
+	runSwap = runs.Swap(swapped)
+	// The receipt counts only while the run that called has not ended: a cancel of it that was answered is not followed by a click.
+	runReceipt = runs.SwapWhile(journal.While{
+		Row:   "SELECT id FROM runs WHERE tenant_id = {tenant_id} AND id = {agent_run_id} AND finished_at IS NULL FOR SHARE",
+		Names: "agent_run_id",
+		And:   "true",
+	}, "agent_run_id uuid match, "+swapped)
 )
+
+const swapped = "status text, code text, held boolean, args bytea keep, precommit json, steps json, verification json, result json, compensation json, fault json, " +
+	"state bytea, finished_at timestamptz"
 
 type insert struct {
 	s    *State
@@ -169,14 +177,24 @@ func (i *insert) Put(v *journal.Values) {
 type update struct {
 	s *State
 	journal.Guard
-	args []byte // nil: as they are
+	args []byte    // nil: as they are
+	of   *id.RunID // the run that called, if this is the receipt
 }
 
-func (*update) Write() *journal.Write { return runSwap }
+func (u *update) Write() *journal.Write {
+	if u.of != nil {
+		return runReceipt
+	}
+	return runSwap
+}
 
 func (u *update) Put(v *journal.Values) {
 	s := u.s
-	v.UUID(s.ID.UUID).Guard(u.Guard).Text(string(s.Status)).TextOrNull(orNull(s.Code)).Bool(s.HoldsKey()).Bytes(u.args)
+	v.UUID(s.ID.UUID).Guard(u.Guard)
+	if u.of != nil {
+		v.UUID(u.of.UUID)
+	}
+	v.Text(string(s.Status)).TextOrNull(orNull(s.Code)).Bool(s.HoldsKey()).Bytes(u.args)
 	v.JSON(doc(s.Page)).JSON(list(s.Steps)).JSON(list(s.Checks)).JSON(s.Result).JSON(doc(s.Record.Compensation)).JSON(doc(s.Fault))
 	v.Bytes(s.encode()).TimeOrNull(s.FinishedAt)
 }
@@ -234,6 +252,9 @@ func (k *kind) rows(a cluster.Address, prev durable.Loaded[State], d durable.Dec
 			u := &update{s: s, Guard: prev.Guard}
 			if s.Edited && !prev.State.Edited {
 				u.args = k.seal(s)
+			}
+			if s.Phase == skill.Committing && prev.State.Phase != skill.Committing {
+				u.of = s.AgentRun
 			}
 			c.Rows = append(c.Rows, u)
 			moved = true

@@ -564,6 +564,29 @@ func TestCancelInEachPart(t *testing.T) {
 			}
 		})
 	}
+	// What the cancel tells the skill's run is late: the page is ready first. No form is filled a third time.
+	t.Run("before it heard of it", func(t *testing.T) {
+		t.Parallel()
+		w, s := w.in(t), newSite()
+		reached, release := make(chan struct{}), make(chan struct{})
+		s.onFill = func(_ context.Context, n int) {
+			if n == 2 {
+				close(reached)
+				<-release
+			}
+		}
+		c := w.calls(w.node(s), w.agentRun(), 7).prepared().approves()
+		<-reached
+		w.exec(`UPDATE runs SET status = 'cancelled', error_code = 'CANCELLED', finished_at = now() WHERE id = $1`, c.run)
+		close(release)
+		c.becomes("rejected, ended")
+		testkit.Eventually(t, "its page is closed", func() bool { return s.pages() == 0 })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.clicks[c.id()]) > 0 || s.fills[c.id()] != 2 {
+			t.Errorf("clicked %v, filled %d times", s.clicks[c.id()], s.fills[c.id()])
+		}
+	})
 	t.Run("in the click", func(t *testing.T) {
 		t.Parallel()
 		w, s := w.in(t), newSite()
