@@ -58,8 +58,11 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	defer k.places.Give(a.Address.Tenant)
 	ctx, cancel := context.WithTimeout(ctx, firingTime)
 	defer cancel()
-	start := e.(Start)
-	why, err := k.start(ctx, a.Address.Tenant, id.TriggerID{UUID: a.Address.ID}, start)
+	t, g, start, why := a.Address.Tenant, id.TriggerID{UUID: a.Address.ID}, e.(Start), ""
+	stands, err := k.again(ctx, t, g, &start)
+	if err == nil && stands {
+		why, err = k.start(ctx, t, g, start)
+	}
 	if err != nil {
 		if !errors.Is(context.Cause(ctx), context.Canceled) { // the activation has ended
 			failures.Inc()
@@ -67,7 +70,24 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		}
 		return Failed{}
 	}
+	if !stands {
+		return Failed{} // who changed the row has set or deleted its timer
+	}
 	return Started{Due: start.Due, Why: why}
+}
+
+// again reads the row once more: it may have changed while the firing waited for its place. It sets what is to be started, and
+// reports whether the due time still is one.
+func (k *kind) again(ctx context.Context, t id.TenantID, g id.TriggerID, e *Start) (stands bool, err error) {
+	r, err := k.cfg.Store.Schedule(ctx, t, g)
+	if err != nil || r == nil || r.Due == nil || !r.Due.Equal(e.Due) {
+		return false, err
+	}
+	e.Workflow, e.Input = r.Workflow, json.RawMessage(r.Input)
+	if r.Agent != nil {
+		e.Agent = *r.Agent
+	}
+	return true, nil
 }
 
 // start starts the run, unless it exists. why is the reason if it can never be started.

@@ -2,6 +2,7 @@ package trigger_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -233,6 +234,55 @@ func TestAPauseWhileItFires(t *testing.T) {
 	w.runs(g, due)
 }
 
+// A firing that waits for its place starts what the schedule says by then.
+func TestAChangeWhileAFiringWaits(t *testing.T) {
+	w := newWorld(t)
+	due := at(t, "2026-05-06T07:00:00Z")
+	w.clock.set(due)
+	first, paused, deleted, changed := w.schedule("* * * * *", "UTC", due), w.schedule("* * * * *", "UTC", due), w.schedule("* * * * *", "UTC", due), w.schedule("* * * * *", "UTC", due)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	rows := &loads{Store: w.schedules}
+	n := w.start(trigger.Config{Store: rows, Most: 1}, func(_ context.Context, m any) error {
+		if m.(msg.StartOne).Run == trigger.RunAt(first, due) {
+			close(begun)
+			<-goOn
+		}
+		return nil
+	})
+	w.tell(n, first)
+	<-begun
+	before := rows.n.Load()
+	for _, g := range []id.TriggerID{paused, deleted, changed} {
+		w.tell(n, g)
+	}
+	testkit.Eventually(t, "their rows are read", func() bool { return rows.n.Load() == before+3 })
+	off := false
+	w.change(func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.UpdateTrigger(ctx, paused, &api.TriggerPatch{Enabled: &off})
+		return errors.Join(err, tx.DeleteTrigger(ctx, deleted))
+	})
+	w.change(func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.UpdateTrigger(ctx, changed, &api.TriggerPatch{Input: api.Some(api.Value(`{"text": "other"}`))})
+		return err
+	})
+	close(goOn)
+	w.moves(first, due.Add(time.Minute))
+	w.moves(changed, due.Add(time.Minute))
+	for _, g := range []id.TriggerID{paused, deleted} {
+		w.rests(n, g)
+		w.runs(g)
+		if timer, _ := w.timer(g); !timer.IsZero() {
+			t.Errorf("there is a timer at %v", timer)
+		}
+	}
+	w.runs(changed, due)
+	var text string
+	w.must(w.admin.QueryRow(t.Context(), `SELECT input ->> 'text' FROM runs WHERE origin_id = $1`, changed).Scan(&text))
+	if text != "other" {
+		t.Errorf("the changed schedule started %q", text)
+	}
+}
+
 // A due time that comes while another one is being fired is not left to the next
 // claim of its timer.
 func TestATimerThatComesDueWhileItFires(t *testing.T) {
@@ -403,7 +453,7 @@ func TestTenantsFireInTurn(t *testing.T) {
 	for _, g := range all {
 		w.tell(n, g)
 	}
-	testkit.Eventually(t, "all are read, and two are at work", func() bool { return rows.n.Load() >= many && now.Load() == 2 })
+	testkit.Eventually(t, "all are read, and two are at work", func() bool { return rows.n.Load() >= many+2 && now.Load() == 2 })
 	g := other.schedule("* * * * *", "UTC", due)
 	other.tell(n, g)
 	other.moves(g, due.Add(time.Minute))
