@@ -144,6 +144,26 @@ func TestFactsAreWhatAReaderNeeds(t *testing.T) {
 	if since.Steps[1].Input != nil || since.Steps[1].Output != nil || len(since.Marks) != 0 || string(since.Steps[0].Output) != `{"thinking" : "hm"}` {
 		t.Errorf("a since reader is given more than it shows: %s", since.Steps[0].Output)
 	}
+	// A model may speak before it thinks.
+	for segments, want := range map[string]string{
+		"{0,5,2}":     "2.7 llm.thinking",
+		"{0,2,2,3}":   "2.4 llm.thinking",
+		"{1,2,1,3}":   "2.1 llm.thinking;2.4 llm.thinking",
+		"{0,1,1,4,1}": "2.2 llm.thinking;2.7 llm.thinking",
+	} {
+		r.exec("UPDATE run_steps SET segments = $2 WHERE run_id = $1 AND kind = 'llm'", run, segments)
+		facts, err := f.Facts(t.Context(), r.tenant, run, event.Cursor{Since: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := ids(event.Replay(facts, event.Cursor{Since: -1})), "1 run.started;2 step.started;"+want+";3 step.started;7 run.completed;"; got != want {
+			t.Errorf("%s: got %s\nwant %s", segments, got, want)
+		}
+	}
+	r.exec(`UPDATE run_steps SET segments = '{0,5}', output = '{"text":"hello"}' WHERE run_id = $1 AND kind = 'llm'`, run)
+	if facts, err := f.Facts(t.Context(), r.tenant, run, event.Cursor{Since: -1}); err != nil || facts.Steps[0].Output != nil {
+		t.Errorf("a model that only spoke: %s %v", facts.Steps[0].Output, err)
+	}
 }
 
 // The frames of calls show previews: what the database hands out of arguments and outputs is not

@@ -18,10 +18,11 @@ SELECT idx, kind, name, status, began_seq, coalesce(called_seq, 0), coalesce(end
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND (began_seq >= $3 OR called_seq > $3 OR ended_seq > $3)
 ORDER BY idx;
 
--- The steps after an idx, each with its beginning and the thinking of its model only.
+-- The steps after an idx, each with its beginning and the thinking of its model only. The first segment is thinking; a model
+-- that spoke first has it empty, and its next thinking is the third.
 -- name: steps_since
 SELECT idx, kind, name, status, began_seq, 0::bigint, 0::bigint, NULL::json,
-       CASE WHEN kind = 'llm' AND segments[1] > 0 THEN json_build_object('thinking', output -> 'thinking') END, segments, NOT withheld
+       CASE WHEN kind = 'llm' AND (segments[1] > 0 OR segments[3] > 0) THEN json_build_object('thinking', output -> 'thinking') END, segments, NOT withheld
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND idx > $3
 ORDER BY idx;
 
