@@ -529,8 +529,8 @@ func rest(f *event.Facts) event.Pos {
 }
 
 // spoken returns the unfinished step for a client with cursor c. If c lies in the step or
-// after it, it returns the parts after c's position, else the thinking and then the text as
-// one frame each.
+// after it, it returns the parts after c's position, else the text as one frame, and the
+// thinking too where the text has several parts.
 func (m *mark) spoken(c event.Cursor) []*event.Frame {
 	if len(m.said) == 0 || !c.Exact() && int64(m.idx) <= c.Since || c.After.Seq > m.seq {
 		return nil
@@ -558,21 +558,21 @@ func (m *mark) spoken(c event.Cursor) []*event.Frame {
 		}
 		said = said[n:]
 	}
-	if c.Exact() || texts < 2 || parts[0].Type != event.LLMThinking {
+	if c.Exact() || texts < 2 {
 		return parts
 	}
-	// Thinking and text alternated. The thinking goes first, at the position of its first
+	// Thinking and text alternated. What came first goes first, at the position of its first
 	// part: a client cut between the two gets some of it again when it resumes, and misses
 	// nothing.
-	var thinking, text []byte
+	var first, second []byte
 	for _, f := range parts {
-		if f.Type == event.LLMThinking {
-			thinking = append(thinking, f.Text...)
+		if f.Type == parts[0].Type {
+			first = append(first, f.Text...)
 		} else {
-			text = append(text, f.Text...)
+			second = append(second, f.Text...)
 		}
 	}
-	return []*event.Frame{event.Delta(event.LLMThinking, parts[0].Pos, m.idx, string(thinking)), event.Delta(event.LLMDelta, pos, m.idx, string(text))}
+	return []*event.Frame{event.Delta(parts[0].Type, parts[0].Pos, m.idx, string(first)), event.Delta(parts[1].Type, pos, m.idx, string(second))}
 }
 
 // relayedText is spoken for a Reader of the relay: its missing text as one frame, unless the

@@ -159,6 +159,8 @@ func TestAJoinerGetsTheTextSoFarAsOneDelta(t *testing.T) {
 		{"txtx", "2.2 llm.thinking tttt;2.8 llm.delta xxxx;"},
 		{"t", "2.2 llm.thinking tt;"},
 		{"xt", "2.2 llm.delta xx;2.4 llm.thinking tt;"},
+		{"xtx", "2.2 llm.delta xxxx;2.6 llm.thinking tt;"},
+		{"xtxt", "2.2 llm.delta xxxx;2.8 llm.thinking tttt;"},
 	} {
 		hs, w, _ := setUp(t)
 		p := newPlay(w, hs, 1)
