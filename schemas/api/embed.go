@@ -136,7 +136,7 @@ type EmbedConfig struct {
 
 // EmbedSessionCreate is the body of POST /v1/embed/session.
 type EmbedSessionCreate struct {
-	Visitor string             `json:"visitor,omitempty" maxLength:"500" doc:"The visitor value of a former session: the same visitor goes on. Missing, altered or of another key: a new visitor begins."`
+	Visitor string             `json:"visitor,omitempty" doc:"The visitor value of a former session: the same visitor goes on. Missing, altered or of another key: a new visitor begins."`
 	User    *EmbedUserIdentity `json:"user,omitempty" null:"true" doc:"Who the visitor is, as the tenant's back end says."`
 }
 
