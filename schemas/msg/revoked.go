@@ -31,7 +31,8 @@ const (
 	ChangedWebhook RevokedWhat = "webhook"
 	// ChangedTrigger: Trigger was changed, removed, or got another secret.
 	ChangedTrigger RevokedWhat = "trigger"
-	// ChangedEmbedKey: the embed key EmbedKey was changed, and its sessions continue.
+	// ChangedEmbedKey: the embed key EmbedKey, or each of EmbedKeys, was changed or its agent
+	// has another name, and its sessions continue.
 	ChangedEmbedKey RevokedWhat = "embed_key"
 	// RevokedEmbedKey: sessions of EmbedKey have ended, because it was rotated, paused or
 	// revoked, or has other origins. Its visitors' streams are cut; visitors that are still

@@ -321,6 +321,30 @@ func TestASessionIsAuditedOnce(t *testing.T) {
 	}
 }
 
+// A visitor sees the name and the emoji that the agent has, and the visitor's session continues when they change.
+func TestARenamedAgentIsShown(t *testing.T) {
+	w := newWorld(t)
+	agent := w.a.agent.String()
+	keys := []key{w.newKey(w.a, w.a.agent, ""), w.newKey(w.a, w.a.agent, "")}
+	g := w.visit(keys[0], "")
+	for _, c := range []struct{ body, name, emoji string }{
+		{`{"name": "Hello", "emoji": "🦉"}`, "Hello", "🦉"},
+		{`{"name": "Hi"}`, "Hi", "🦉"},
+		{`{"emoji": "🐈"}`, "Hi", "🐈"},
+		{`{"description": "x"}`, "Hi", "🐈"},
+		{`{"name": "Hey", "node_id": null}`, "Hey", "🐈"},
+	} {
+		w.ok(w.call(w.a, "PATCH", "/v1/agents/"+agent, c.body), 200)
+		for _, k := range keys {
+			got := w.ok(w.send("GET", "/v1/embed/config", "", of(k)...), 200)
+			if got.get("agent.name") != c.name || got.get("agent.emoji") != c.emoji {
+				t.Errorf("after %s: %s", c.body, got.body)
+			}
+		}
+	}
+	w.ok(g.send("GET", "/v1/embed/threads", ""), 200)
+}
+
 // open-parts.md: unknown body fields are 400 VALIDATION; every POST but login and
 // /v1/embed/session takes Idempotency-Key.
 func TestTheBodyOfASession(t *testing.T) {

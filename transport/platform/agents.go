@@ -104,15 +104,27 @@ func (p *Platform) getAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (
 	return &api.AgentAnswer{Agent: a}, nil
 }
 
+// updateAgent returns once every node decides with the agent's org node, and shows visitors its name and emoji.
 func (p *Platform) updateAgent(ctx context.Context, c *edge.Caller, in *patchAgent) (*api.AgentAnswer, error) {
+	shown := msg.Revoked{What: msg.ChangedEmbedKey, Tenant: c.Tenant}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
 		a, err := tx.UpdateAgent(ctx, in.ID, &in.Body)
+		if err != nil || in.Body.Name == nil && in.Body.Emoji == nil {
+			return &api.AgentAnswer{Agent: a}, err
+		}
+		keys, err := tx.EmbedKeys(ctx, store.EmbedKeyFilter{Agent: &in.ID}, id.EmbedKeyID{}, store.All)
+		for _, k := range keys {
+			shown.EmbedKeys = append(shown.EmbedKeys, k.ID)
+		}
 		return &api.AgentAnswer{Agent: a}, err
 	})
-	if !in.Body.NodeID.Set {
-		return out, err
+	if in.Body.NodeID.Set {
+		out, err = told(ctx, p, access(c), out, err)
 	}
-	return told(ctx, p, access(c), out, err)
+	if len(shown.EmbedKeys) > 0 {
+		out, err = told(ctx, p, shown, out, err)
+	}
+	return out, err
 }
 
 func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (*edge.Empty, error) {

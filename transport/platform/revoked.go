@@ -71,6 +71,9 @@ func (p *Platform) Forget(ctx context.Context, r msg.Revoked) error {
 		}
 	case msg.ChangedEmbedKey:
 		p.forgetEmbedKey(r.Tenant, r.EmbedKey, false)
+		for _, k := range r.EmbedKeys {
+			p.forgetEmbedKey(r.Tenant, k, false)
+		}
 	case msg.RevokedEmbedKey:
 		p.forgetEmbedKey(r.Tenant, r.EmbedKey, true)
 	case msg.RevokedEndUser:
