@@ -14,7 +14,7 @@ import (
 	"agentsvc/transport/browser"
 )
 
-// fakeRecorder is the recorder of one node, which knows who has a session.
+// fakeRecorder is the recorder of one node, which knows who has a session. Each was begun by the call with the key "first".
 type fakeRecorder struct {
 	mu       sync.Mutex // guards sessions
 	sessions map[id.RecorderSessionID]string
@@ -27,12 +27,17 @@ func (f *fakeRecorder) serve(_ context.Context, _ id.MemberID, m any) (any, erro
 	if q.Do == msg.RecordHeld {
 		for _, p := range f.sessions {
 			if p == q.Principal {
-				return msg.Recorded{Held: true}, nil
+				return msg.Recorded{Held: q.Key != "first", Begun: q.Key == "first"}, nil
 			}
 		}
 		return msg.Recorded{}, nil
 	}
 	if q.Do == msg.RecordStart {
+		for s, p := range f.sessions {
+			if p == q.Principal {
+				return msg.Recorded{Session: []byte(s.String())}, nil
+			}
+		}
 		f.sessions[id.RecorderSessionID{UUID: id.New(q.Home.Shard())}] = q.Principal
 		return msg.Recorded{}, nil
 	}
@@ -56,8 +61,11 @@ func TestRecorderSessionsAreFoundFromEveryNode(t *testing.T) {
 	}
 	fabric.Know(t)
 	members := fabric.Members()
+	answer := func(n *cluster.Node, q msg.Record) (*msg.Recorded, error) {
+		return browser.Finder{Peers: n, Living: func() []id.MemberID { return members }}.Record(t.Context(), &q)
+	}
 	ask := func(n *cluster.Node, q msg.Record) error {
-		_, err := browser.Finder{Peers: n, Living: func() []id.MemberID { return members }}.Record(t.Context(), &q)
+		_, err := answer(n, q)
 		return err
 	}
 	is := func(err error, code problem.Code) bool { return errors.Is(err, problem.New(code, "")) }
@@ -91,6 +99,10 @@ func TestRecorderSessionsAreFoundFromEveryNode(t *testing.T) {
 		}
 		if err := ask(n, msg.Record{Do: msg.RecordStart, Home: home, Principal: "user:a"}); !is(err, problem.CodeInUse) {
 			t.Errorf("a second session after a move: %v", err)
+		}
+		again, err := answer(n, msg.Record{Do: msg.RecordStart, Home: home, Principal: "user:a", Key: "first"})
+		if err != nil || string(again.Session) != session.String() || len(fakes[owner].sessions) != 0 {
+			t.Errorf("the call that began it, repeated after a move: %+v %v", again, err)
 		}
 	}
 	var third *cluster.Node

@@ -45,7 +45,8 @@ func (f Finder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, error
 		home = f.Peers.Member()
 	}
 	if q.Do == msg.RecordStart {
-		if err := f.free(ctx, home, q); err != nil {
+		var err error
+		if home, err = f.place(ctx, home, q); err != nil {
 			return nil, err
 		}
 	}
@@ -70,8 +71,9 @@ func (f Finder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, error
 	return nil, err
 }
 
-// free refuses a principal that has a live session on a node that is no longer its home.
-func (f Finder) free(ctx context.Context, home id.MemberID, q *msg.Record) error {
+// place returns the node on which a session starts: the home of its principal. If a node that is no longer the home has a live
+// session, it is that node for a repetition of the call that began the session, and any other call is refused.
+func (f Finder) place(ctx context.Context, home id.MemberID, q *msg.Record) (id.MemberID, error) {
 	for _, m := range f.Living() {
 		if m == home {
 			continue
@@ -81,11 +83,15 @@ func (f Finder) free(ctx context.Context, home id.MemberID, q *msg.Record) error
 		bounded, cancel := context.WithTimeout(ctx, askHeld)
 		got, err := f.ask(bounded, m, held)
 		cancel()
-		if err == nil && got.Held {
-			return problem.New(problem.CodeInUse, "You have a live recorder session: finish or delete it first.")
+		switch {
+		case err != nil:
+		case got.Begun:
+			return m, nil
+		case got.Held:
+			return home, problem.New(problem.CodeInUse, "You have a live recorder session: finish or delete it first.")
 		}
 	}
-	return ctx.Err()
+	return home, ctx.Err()
 }
 
 func (f Finder) ask(ctx context.Context, m id.MemberID, q msg.Record) (*msg.Recorded, error) {

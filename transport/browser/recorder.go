@@ -23,14 +23,15 @@ const RecorderService = "recorder"
 const (
 	recorderIdle    = 15 * time.Minute // open-parts.md, Browser skills
 	recorderLongest = time.Hour
-	recorderKept    = time.Hour   // an ended session, for the skill that is saved
-	recorderPages   = 3           // live sessions of a node, beside those of runs
-	recorderEnded   = 100         // sessions that have ended and are kept, of a node
-	recorderTenant  = 10          // of one tenant
-	recorderEach    = 3           // of one principal
-	recorderTaking  = time.Minute // while a skill is made of a session, no second one is
-	recorderActions = 4           // actions of one session that wait for their turn
-	recorderKeys    = 16          // answers to actions that are kept for a repetition
+	recorderKept    = time.Hour       // an ended session, for the skill that is saved
+	recorderPages   = 3               // live sessions of a node, beside those of runs
+	recorderEnded   = 100             // sessions that have ended and are kept, of a node
+	recorderTenant  = 10              // of one tenant
+	recorderEach    = 3               // of one principal
+	recorderTaking  = time.Minute     // while a skill is made of a session, no second one is
+	recorderActions = 4               // actions of one session that wait for their turn
+	recorderKeys    = 16              // answers to actions that are kept for a repetition
+	recorderAgain   = 5 * time.Second // a repetition of a start waits for the first (open-parts.md)
 	recorderLook    = 10 * time.Second
 	shotEvery       = 250 * time.Millisecond // at most four pictures in a second
 	shotIdle        = time.Second            // of a page on which nothing changes
@@ -87,6 +88,8 @@ type taught struct {
 	id        id.RecorderSessionID
 	tenant    id.TenantID
 	principal string
+	key       string // of the call that began it
+	calls     int    // that began it, with this key, and may have answered with it. Guarded by r.mu
 	residency skill.Residency
 	turn      chan struct{}
 	waiting   chan struct{} // actions, with the one that is performed
@@ -149,7 +152,10 @@ func (r *Recorder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, er
 	case msg.RecordStart:
 		return r.start(ctx, q)
 	case msg.RecordHeld:
-		return &msg.Recorded{Held: r.holds(q.Tenant, q.Principal)}, nil
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		t := r.live(q)
+		return &msg.Recorded{Held: t != nil && !t.begunBy(q), Begun: t != nil && t.begunBy(q)}, nil
 	}
 	t := r.find(q)
 	if t == nil {
@@ -167,7 +173,11 @@ func (r *Recorder) Record(ctx context.Context, q *msg.Record) (*msg.Recorded, er
 	case msg.RecordFinish:
 		return t.finish(ctx, q)
 	case msg.RecordEnd:
-		r.forget(t)
+		if q.Key != "" {
+			r.unsaid(t)
+		} else {
+			r.forget(t)
+		}
 		return &msg.Recorded{}, nil
 	case msg.RecordPicture:
 		return t.picture(q.After)
@@ -192,16 +202,18 @@ func (r *Recorder) find(q *msg.Record) *taught {
 	return nil
 }
 
-func (r *Recorder) holds(tenant id.TenantID, principal string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// live returns the live session of a principal, nil if there is none. r.mu is held.
+func (r *Recorder) live(q *msg.Record) *taught {
 	for _, t := range r.sessions {
-		if t.tenant == tenant && t.principal == principal && t.status() == skill.RecorderLive {
-			return true
+		if t.tenant == q.Tenant && t.principal == q.Principal && t.status() == skill.RecorderLive {
+			return t
 		}
 	}
-	return false
+	return nil
 }
+
+// begunBy reports whether a call is a repetition of the one that began the session.
+func (t *taught) begunBy(q *msg.Record) bool { return q.Key != "" && q.Key == t.key }
 
 func (t *taught) status() skill.RecorderStatus {
 	t.mu.Lock()
@@ -213,13 +225,12 @@ func (r *Recorder) unavailable(detail string) error {
 	return &problem.Error{Code: problem.CodeBrowserSkillUnavailable, Detail: detail, RetryAfter: time.Minute}
 }
 
-// start opens a session at its first page.
+// start opens a session at its first page. The repetition of a call that did so gets that session, once it is open.
 func (r *Recorder) start(ctx context.Context, q *msg.Record) (*msg.Recorded, error) {
 	if err := r.b.Available(); err != nil {
 		return nil, r.unavailable("This node has no browser: an operator sets SVC_BROWSER.")
 	}
-	inUse := problem.New(problem.CodeInUse, "You have a live recorder session: finish or delete it first.")
-	t := &taught{r: r, id: id.RecorderSessionID{UUID: id.New(q.Home.Shard())}, tenant: q.Tenant, principal: q.Principal, turn: make(chan struct{}, 1), waiting: make(chan struct{}, recorderActions),
+	t := &taught{r: r, id: id.RecorderSessionID{UUID: id.New(q.Home.Shard())}, tenant: q.Tenant, principal: q.Principal, key: q.Key, calls: 1, turn: make(chan struct{}, 1), waiting: make(chan struct{}, recorderActions),
 		rec: skill.Recording{StartURL: q.URL}, secrets: map[string]string{}, changed: make(chan struct{}), until: time.Now().Add(r.cfg.Longest)}
 	if q.Resides {
 		t.residency = append(skill.Residency{}, q.Residency...)
@@ -232,11 +243,17 @@ func (r *Recorder) start(ctx context.Context, q *msg.Record) (*msg.Recorded, err
 		r.mu.Unlock()
 		return nil, r.unavailable("This node is stopping.")
 	}
-	for _, other := range r.sessions {
-		if other.tenant == t.tenant && other.principal == t.principal && other.status() == skill.RecorderLive {
+	if other := r.live(q); other != nil {
+		if !other.begunBy(q) {
 			r.mu.Unlock()
-			return nil, inUse
+			return nil, problem.New(problem.CodeInUse, "You have a live recorder session: finish or delete it first.")
 		}
+		other.calls++
+		r.mu.Unlock()
+		if out, err := other.again(ctx); out != nil || err != nil {
+			return out, err
+		}
+		return r.start(ctx, q) // it did not open
 	}
 	release, err := r.places.take(ctx, q.Tenant)
 	if err != nil {
@@ -258,6 +275,24 @@ func (r *Recorder) start(ctx context.Context, q *msg.Record) (*msg.Recorded, err
 		return nil, err
 	}
 	t.touch()
+	return t.answer()
+}
+
+// again answers a repetition of the call that began a session, once the session is open; nil: it is not live any more.
+func (t *taught) again(ctx context.Context) (*msg.Recorded, error) {
+	limit, cancel := context.WithTimeout(ctx, recorderAgain)
+	defer cancel()
+	if err := t.take(limit); err != nil {
+		t.r.unsaid(t)
+		if ctx.Err() == nil {
+			err = &problem.Error{Code: problem.CodeIdempotencyInProgress, RetryAfter: time.Second, Detail: "The first request with this Idempotency-Key has not ended yet."}
+		}
+		return nil, err
+	}
+	defer t.give()
+	if t.status() != skill.RecorderLive {
+		return nil, nil
+	}
 	return t.answer()
 }
 
@@ -413,12 +448,30 @@ func (r *Recorder) forget(t *taught) {
 	_, there := r.sessions[t.id]
 	delete(r.sessions, t.id)
 	r.mu.Unlock()
-	if !there {
-		return
+	if there {
+		t.end()
 	}
+}
+
+// unsaid forgets a session with whose id a call that began it did not answer, unless another call may have.
+func (r *Recorder) unsaid(t *taught) {
+	r.mu.Lock()
+	t.calls--
+	there := r.sessions[t.id] != nil && t.calls == 0
+	if there {
+		delete(r.sessions, t.id)
+	}
+	r.mu.Unlock()
+	if there {
+		t.end()
+	}
+}
+
+// end closes a session that no call finds any more.
+func (t *taught) end() {
 	t.turn <- struct{}{} // an action that runs has its own limits
 	defer t.give()
-	r.drop(t)
+	t.r.drop(t)
 }
 
 // trim forgets the oldest ended sessions where too many are kept: of a session's principal, of its tenant, and then of all.

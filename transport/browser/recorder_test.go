@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"image/jpeg"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/playwright-community/playwright-go"
@@ -591,6 +594,126 @@ func TestAnActionIsPerformedOnce(t *testing.T) {
 	if click("one") != first {
 		t.Error("a repetition after the end")
 	}
+}
+
+// A session is begun once for each key: a repetition of its call gets it, once it is open, and begins one itself if the first could
+// not. The session ends when none of these calls could answer with it.
+func TestASessionIsBegunOnce(t *testing.T) {
+	t.Parallel()
+	loads, to := make(chan struct{}, 8), make(chan string)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		at := ""
+		if q.URL.Path == "/held" {
+			loads <- struct{}{}
+			select {
+			case at = <-to:
+			case <-t.Context().Done():
+			}
+		}
+		if at != "" {
+			http.Redirect(w, q, at, http.StatusFound)
+			return
+		}
+		fmt.Fprint(w, "<!doctype html><title>Held</title>")
+	}))
+	t.Cleanup(server.Close)
+	r := recorderOf(quickly(t))
+	p := newPupil(t, r, id.TenantID{UUID: id.NewAnywhere()})
+	start := func(key string) (id.RecorderSessionID, error) {
+		call := &pupil{T: t, r: r, q: p.q}
+		err := call.ask(msg.RecordStart, func(q *msg.Record) { q.URL, q.Key = server.URL+"/held", key })
+		return call.last.ID, err
+	}
+	type begun struct {
+		id  id.RecorderSessionID
+		err error
+	}
+	calls := func() (n int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if s := r.live(&p.q); s != nil {
+			n = s.calls
+		}
+		return n
+	}
+	first, second := make(chan begun, 1), make(chan begun, 1)
+	for i, answer := range []chan begun{first, second} {
+		go func() {
+			session, err := start("one")
+			for is(err, problem.CodeIdempotencyInProgress, "") { // the browser takes more than 5 s
+				session, err = start("one")
+			}
+			answer <- begun{session, err}
+		}()
+		testkit.Eventually(t, "the call waits", func() bool { return calls() == i+1 })
+	}
+	<-loads
+	if _, err := start("two"); !is(err, problem.CodeInUse, "") {
+		t.Error("another call while the page loads: ", err)
+	}
+	to <- "http://10.0.0.1/"
+	if got := <-first; !is(got.err, problem.CodeInvalidArgs, "start_url") {
+		t.Error("a page that the guard refuses: ", got.err)
+	}
+	select {
+	case <-loads:
+		to <- ""
+	case got := <-second:
+		t.Fatalf("the repetition of a call that began none begins none: %v", got.err)
+	}
+	got := <-second
+	if got.err != nil {
+		t.Fatal("the repetition of a call that began none: ", got.err)
+	}
+	p.q.Session = got.id
+	t.Cleanup(func() { _ = p.ask(msg.RecordEnd, nil) })
+	if again, err := start("one"); err != nil || again != got.id {
+		t.Errorf("a repetition: %v, want %v; %v", again, got.id, err)
+	}
+	for _, key := range []string{"two", ""} {
+		if _, err := start(key); !is(err, problem.CodeInUse, "") {
+			t.Errorf("the call %q: %v", key, err)
+		}
+	}
+	for key, want := range map[string]msg.Recorded{"one": {Begun: true}, "two": {Held: true}, "": {Held: true}} {
+		q := p.q
+		q.Do, q.Key = msg.RecordHeld, key
+		if held, err := r.Record(t.Context(), &q); err != nil || held.Begun != want.Begun || held.Held != want.Held {
+			t.Errorf("%q: %+v %v", key, held, err)
+		}
+	}
+	unsaid := func(q *msg.Record) { q.Key = "one" }
+	if err := p.ask(msg.RecordEnd, unsaid); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ask(msg.RecordRead, nil); err != nil || p.last.Status != skill.RecorderLive {
+		t.Errorf("the session of the other call: %s %v", p.last.Status, err)
+	}
+	if err := p.ask(msg.RecordEnd, unsaid); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ask(msg.RecordRead, nil); !is(err, problem.CodeBrowserSkillNotFound, "") {
+		t.Errorf("the session of no call: %v", err)
+	}
+}
+
+// open-parts.md: a repeat while the first is in progress waits up to 5 s.
+func TestARepetitionWaitsForTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &Recorder{sessions: map[id.RecorderSessionID]*taught{}}
+		s := &taught{r: r, id: id.RecorderSessionID{UUID: id.NewAnywhere()}, key: "one", calls: 2, turn: make(chan struct{}, 1), view: skill.RecorderSession{Status: skill.RecorderLive}}
+		r.sessions[s.id] = s
+		s.turn <- struct{}{}
+		since := time.Now()
+		if _, err := s.again(t.Context()); !is(err, problem.CodeIdempotencyInProgress, "") || time.Since(since) != 5*time.Second {
+			t.Errorf("after %v: %v", time.Since(since), err)
+		}
+		if s.calls != 1 {
+			t.Errorf("%d calls may answer with the session", s.calls)
+		}
+	})
 }
 
 // The steps of an ended session are one call's until that says what became of the skill, a minute at most.

@@ -128,6 +128,16 @@ func (p *Platform) noted(ctx context.Context, c *edge.Caller, out *skill.Recorde
 	})
 }
 
+// callKey tells a recorder that a call is a repetition: what was done is not done again if its response could not be kept, or is
+// not kept yet. Empty: the call has no key.
+func callKey(c *edge.Caller) string {
+	if c.Idem == nil {
+		return ""
+	}
+	d := digest(c.Idem.IdemKey)
+	return hex.EncodeToString(append(d[:], c.Idem.Fingerprint[:]...))
+}
+
 func (p *Platform) startRecorder(ctx context.Context, c *edge.Caller, in *startRecorder) (*skill.RecorderSession, error) {
 	url := in.Body.StartURL
 	action := skill.Action{Kind: skill.ActionKind(skill.Navigate), Value: (*skill.Text)(&url)}
@@ -144,13 +154,14 @@ func (p *Platform) startRecorder(ctx context.Context, c *edge.Caller, in *startR
 	if err := p.SourceURLs(ctx, url, true); err != nil {
 		return nil, invalidSkill("start_url", err.Error())
 	}
-	out, err := p.recorder(ctx, c, msg.Record{Do: msg.RecordStart, URL: url, Resides: residency != nil, Residency: residency})
+	key := callKey(c)
+	out, err := p.recorder(ctx, c, msg.Record{Do: msg.RecordStart, URL: url, Resides: residency != nil, Residency: residency, Key: key})
 	if err != nil {
 		return nil, err
 	}
 	noted, err := p.noted(ctx, c, out, "browser_skill.recorder_session.create", nil)
-	if err != nil { // the caller does not hear of the session, which would be in the way of the next one
-		_, _ = p.record(context.WithoutCancel(ctx), c, msg.Record{Do: msg.RecordEnd, Session: out.ID})
+	if err != nil { // the caller does not hear of the session, which would be in the way of the next one; a repetition may have it
+		_, _ = p.record(context.WithoutCancel(ctx), c, msg.Record{Do: msg.RecordEnd, Session: out.ID, Key: key})
 	}
 	return noted, err
 }
@@ -188,12 +199,7 @@ func (p *Platform) actInRecorder(ctx context.Context, c *edge.Caller, in *actRec
 	if err != nil {
 		return nil, fmt.Errorf("write an action: %w", err)
 	}
-	q := msg.Record{Do: msg.RecordAct, Session: in.ID, Action: doc}
-	if c.Idem != nil { // what was performed is not performed again if its response could not be kept
-		d := digest(c.Idem.IdemKey)
-		q.Key = hex.EncodeToString(append(d[:], c.Idem.Fingerprint[:]...))
-	}
-	out, err := p.recorder(ctx, c, q)
+	out, err := p.recorder(ctx, c, msg.Record{Do: msg.RecordAct, Session: in.ID, Action: doc, Key: callKey(c)})
 	if err != nil {
 		return nil, err
 	}

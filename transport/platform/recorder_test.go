@@ -13,14 +13,19 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/skill"
+	"agentsvc/transport/edge"
 )
 
 // recorder is a Recorder with one session of each principal, which records without a page.
 type recorder struct {
+	opened func() // is called when a session has been begun
+
 	mu    sync.Mutex // guards the fields below
 	asked []msg.Record
 	live  map[string]*skill.RecorderSession
 	taken map[id.RecorderSessionID]string // by which call
+	key   string                          // of the calls that began the last session
+	calls int
 }
 
 func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, error) {
@@ -30,11 +35,22 @@ func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, erro
 	s := r.live[q.Principal]
 	if q.Do == msg.RecordStart {
 		if s != nil && s.Status == skill.RecorderLive {
-			return nil, problem.New(problem.CodeInUse, "live")
+			if q.Key == "" || q.Key != r.key {
+				return nil, problem.New(problem.CodeInUse, "live")
+			}
+			r.calls++
+			doc, err := json.Marshal(s)
+			return &msg.Recorded{Session: doc}, err
 		}
+		r.key, r.calls = q.Key, 1
 		s = &skill.RecorderSession{ID: id.RecorderSessionID{UUID: id.NewAnywhere()}, Status: skill.RecorderLive, StartURL: q.URL, URL: q.URL, Steps: []skill.Step{}, Params: []skill.Param{},
 			ResultFields: []skill.Field{}, Assertions: []skill.Check{}, TargetHosts: []string{}, Auth: skill.Auth{Kind: skill.AuthNone, SecretRefs: []string{}}, Shot: "p1", Width: 1024, Height: 720, ExpiresAt: time.Now().UTC()}
 		r.live[q.Principal] = s
+		if r.opened != nil {
+			r.mu.Unlock()
+			r.opened()
+			r.mu.Lock()
+		}
 	} else if s == nil || s.ID != q.Session {
 		return nil, store.NoSkill("recorder session")
 	}
@@ -48,7 +64,9 @@ func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, erro
 	case msg.RecordFinish:
 		s.Status, s.DryRun = skill.RecorderEnded, &skill.Replay{Status: skill.ReplaySkipped}
 	case msg.RecordEnd, msg.RecordUsed:
-		delete(r.live, q.Principal)
+		if r.calls--; q.Key == "" || r.calls == 0 {
+			delete(r.live, q.Principal)
+		}
 	case msg.RecordSpared:
 		if r.taken[s.ID] == q.Holder {
 			delete(r.taken, s.ID)
@@ -176,6 +194,13 @@ func TestARecorderWhoseAnswerIsNotKept(t *testing.T) {
 	if got := w.call(w.a, "POST", sessions, start); got.status != 201 {
 		t.Fatalf("the session that was not noted is in the way: %d %s", got.status, got.body)
 	}
+	for _, s := range r.live {
+		w.call(w.a, "DELETE", sessions+"/"+s.ID.String(), "")
+	}
+	fails("idempotency", func() answer { return w.call(w.a, "POST", sessions, start, "Idempotency-Key", "k") })
+	if got := w.call(w.a, "POST", sessions, start, "Idempotency-Key", "k"); got.status != 201 {
+		t.Fatalf("the repetition: %d %s", got.status, got.body)
+	}
 	at := ""
 	for _, s := range r.live {
 		at = sessions + "/" + s.ID.String() + "/actions"
@@ -193,6 +218,39 @@ func TestARecorderWhoseAnswerIsNotKept(t *testing.T) {
 	}
 	if len(keys) != 4 || keys[0] == "" || keys[0] != keys[1] || keys[2] == keys[0] || keys[2] == "" || keys[3] != "" {
 		t.Errorf("keys %q", keys)
+	}
+}
+
+// A start that is repeated at another node, while the first node has not kept its response, is answered with the one session that it
+// began, and with one audit row. The node that comes second does not end it.
+func TestAStartIsRepeatedAtAnotherNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := &recorder{live: map[string]*skill.RecorderSession{}, taken: map[id.RecorderSessionID]string{}}
+	other := w.beside(func(r Replays) edge.Replays { return r })
+	w.Platform.Recorder, other.Platform.Recorder = r, r
+	const sessions = "/v1/browser-skills/recorder-sessions"
+	begin := func(at *world, key string) answer {
+		return at.call(w.a, "POST", sessions, `{"start_url": "https://portal.example.com/claims"}`, "Idempotency-Key", key)
+	}
+	var second, stranger answer
+	r.opened = func() { second, stranger = begin(other, "k"), begin(other, "l") }
+	first := begin(w, "k")
+	if first.status != 201 || second.status != 201 || first.body != second.body {
+		t.Errorf("answered with %d %s and %d %s", first.status, first.body, second.status, second.body)
+	}
+	if stranger.status != 409 || stranger.code() != string(problem.CodeInUse) {
+		t.Errorf("another key: %d %s", stranger.status, stranger.body)
+	}
+	var live skill.RecorderSession
+	w.must(json.Unmarshal([]byte(first.body), &live))
+	if got := w.call(w.a, "GET", sessions+"/"+live.ID.String(), ""); got.status != 200 {
+		t.Errorf("the session is gone: %d %s", got.status, got.body)
+	}
+	var rows int
+	w.must(w.admin.QueryRow(t.Context(), "SELECT count(*) FROM audit_log WHERE tenant_id = $1 AND action = 'browser_skill.recorder_session.create'", w.a.tenant).Scan(&rows))
+	if rows != 1 {
+		t.Errorf("%d audit rows", rows)
 	}
 }
 
