@@ -158,7 +158,7 @@ func TestServerStoppedAndStarted(t *testing.T) {
 			if err := <-waits; err != nil {
 				t.Errorf("accepted work: %v", err)
 			}
-			testkit.Eventually(x.t, "the writer is healthy again", x.w.Healthy)
+			testkit.Eventually(x.t, "the writer is healthy again", func() bool { return x.w.Down() == nil })
 			release, err := x.w.Admit(t.Context(), x.tenant)
 			if err != nil {
 				t.Errorf("admission after the outage: %v", err)
@@ -265,12 +265,12 @@ func TestFullOrReadOnlyIsNotPoison(t *testing.T) {
 			c.New = false
 			got := make(chan error)
 			go func() { got <- x.do(c) }()
-			testkit.Eventually(x.t, "storage is down", func() bool { return !x.w.Healthy() })
+			testkit.Eventually(x.t, "storage is down", func() bool { return x.w.Down() != nil })
 			x.execAsOwner(`UPDATE trouble SET on_it = false`)
 			if err := <-got; err != nil {
 				t.Errorf("after the trouble: %v", err)
 			}
-			testkit.Eventually(x.t, "storage is up", x.w.Healthy)
+			testkit.Eventually(x.t, "storage is up", func() bool { return x.w.Down() == nil })
 		})
 	}
 }
@@ -319,7 +319,7 @@ func TestALockedFenceIsWaitedFor(t *testing.T) {
 			t.Fatalf("a commit was answered %v while its process may be being declared dead", err)
 		default:
 		}
-		return !x.w.Healthy()
+		return x.w.Down() != nil
 	})
 	release()
 	if err := <-got; err != nil {

@@ -248,7 +248,7 @@ func TestARefusalThatCannotBeLookedInto(t *testing.T) {
 	x.execAsOwner(`ALTER TABLE runs RENAME TO away`)
 	got := make(chan error)
 	go func() { got <- x.do(stale) }()
-	testkit.Eventually(x.t, "the look fails", func() bool { return !x.w.Healthy() })
+	testkit.Eventually(x.t, "the look fails", func() bool { return x.w.Down() != nil })
 	x.execAsOwner(`ALTER TABLE away RENAME TO runs`)
 	if err := <-got; !errors.Is(err, ErrConflict) {
 		t.Errorf("%v", err)

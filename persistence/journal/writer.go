@@ -212,9 +212,6 @@ func (w *Writer) count(err error) error {
 	return err
 }
 
-// Healthy reports whether every lane can write.
-func (w *Writer) Healthy() bool { return w.Down() == nil }
-
 // errNotRunning is returned before Start and after Stop.
 var errNotRunning = errors.New("the writer does not run")
 

@@ -68,9 +68,6 @@ type Document struct {
 	UpdatedAt time.Time                `json:"updated_at" doc:"UTC."`
 }
 
-// MaxACL is how many principals an ACL has at most.
-const MaxACL = 200
-
 // ACL is the whole ACL of a document: who may find it. Without entries all of the tenant may.
 type ACL struct {
 	Items []ACLEntry `json:"items" maxItems:"200" doc:"Principals; without any, every search of the tenant finds the document."`

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -11,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-
-	"github.com/klauspost/compress/gzip" // its best is one percent smaller
 
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
@@ -110,22 +107,10 @@ func asset(name string, body []byte) Asset {
 	if a.ContentType == "" {
 		a.ContentType = "application/octet-stream"
 	}
-	if z := compress(body); len(z) < len(body) {
+	if z := edge.Gzip(body); len(z) < len(body) {
 		a.Gzip = z
 	}
 	return a
-}
-
-// compress cannot fail: it writes to memory, at a level that exists.
-func compress(b []byte) []byte {
-	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		panic(err)
-	}
-	w.Write(b)
-	w.Close()
-	return out.Bytes()
 }
 
 // Console serves a bundle.

@@ -3,10 +3,7 @@ package dev
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
-	"net/url"
-	"time"
 
 	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/store"
@@ -20,42 +17,15 @@ import (
 // sampleServer is the slug of the demo tool server.
 const sampleServer = "demo"
 
-// desk is the demo tool server of svc dev: an order desk in memory. Its token stays the
+// openDesk serves the demo tool server of svc dev: an order desk in memory. Its token stays the
 // same over restarts, and its port as long as it is free.
-type desk struct {
-	url    string
-	sample *sample
-	server *http.Server
-	done   chan error
-}
-
-func openDesk(s *sample) (*desk, error) {
-	l, err := net.Listen("tcp", lastDesk(s.DeskURL))
-	if err != nil {
-		l, err = net.Listen("tcp", anyPort)
-	}
+func openDesk(s *sample) (*local, error) {
+	d, err := openLocal(s.DeskURL, demo.New(s.DeskToken).Handler())
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{url: "http://" + l.Addr().String() + "/mcp", sample: s, done: make(chan error, 1)}
-	d.server = &http.Server{Handler: demo.New(s.DeskToken).Handler(), ReadHeaderTimeout: 10 * time.Second}
-	go func() { d.done <- d.server.Serve(l) }()
+	d.url += "/mcp"
 	return d, nil
-}
-
-const anyPort = "127.0.0.1:0"
-
-// lastDesk returns the address of the demo server at the last start.
-func lastDesk(deskURL string) string {
-	if u, err := url.Parse(deskURL); err == nil && u.Port() != "" {
-		return net.JoinHostPort("127.0.0.1", u.Port())
-	}
-	return anyPort
-}
-
-func (d *desk) close() {
-	_ = d.server.Close() // its only client, the service, has stopped
-	<-d.done
 }
 
 // makeTools registers the desk as the tenant's tool server: every tool is granted,

@@ -67,15 +67,14 @@ func Run(ctx context.Context, c *Config) error {
 	}
 	defer office.close()
 	ready := func(ctx context.Context, nodes []string) error {
-		s, err := c.seed(ctx, desk, office)
-		if err != nil {
+		if err := c.seed(ctx, kept, desk.url, office.url); err != nil {
 			return err
 		}
-		s.Nodes = nodes
+		kept.Nodes = nodes
 		if c.JSON {
-			return json.NewEncoder(c.Out).Encode(s)
+			return json.NewEncoder(c.Out).Encode(kept)
 		}
-		return s.print(c)
+		return kept.print(c)
 	}
 	if c.Nodes > 1 {
 		return c.serveFleet(ctx, ready)

@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
-	"net/http"
 	"strings"
-	"time"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -25,30 +22,9 @@ const (
 	officeCall  = `/call browser_skill:cancel-order.run {"order":"1001","cause":"The customer asked","reason":"The customer wrote twice."}`
 )
 
-// office serves the back office of svc dev. Its port stays the same as long as it is free.
-type office struct {
-	url    string
-	server *http.Server
-	done   chan error
-}
-
-func openOffice(s *sample) (*office, error) {
-	l, err := net.Listen("tcp", lastDesk(s.OfficeURL))
-	if err != nil {
-		l, err = net.Listen("tcp", anyPort)
-	}
-	if err != nil {
-		return nil, err
-	}
-	o := &office{url: "http://" + l.Addr().String(), done: make(chan error, 1)}
-	o.server = &http.Server{Handler: site.New(site.Options{}), ReadHeaderTimeout: 10 * time.Second}
-	go func() { o.done <- o.server.Serve(l) }()
-	return o, nil
-}
-
-func (o *office) close() {
-	_ = o.server.Close() // browsers of a service that has stopped
-	<-o.done
+// openOffice serves the back office of svc dev. Its port stays the same as long as it is free.
+func openOffice(s *sample) (*local, error) {
+	return openLocal(s.OfficeURL, site.New(site.Options{}))
 }
 
 // officeDefinition is as a recording of the back office makes it, with result fields and checks.

@@ -79,40 +79,39 @@ var simulated = map[string]any{"provider": "simulated", "name": "sim-1"}
 // the data directory before it is used: the tenant's id, its API key and the demo
 // server's token. The rows in the database are one transaction. So there is one
 // development tenant, however often and wherever a start is interrupted.
-func (c *Config) seed(ctx context.Context, d *desk, o *office) (*sample, error) {
-	s := d.sample
+func (c *Config) seed(ctx context.Context, s *sample, desk, office string) error {
 	s.PID = os.Getpid()
 	if err := c.Manage(ctx, func(ctx context.Context, sys *store.SystemStore) error {
-		return s.make(ctx, sys, c.PublicURL, d.url, o.url)
+		return s.make(ctx, sys, c.PublicURL, desk, office)
 	}); err != nil {
-		return nil, err
+		return err
 	}
 	s.HookURL = c.PublicURL + "/hooks/" + s.HookID
 	if err := errors.Join(s.save(), s.writeWorkflow()); err != nil {
-		return nil, err
+		return err
 	}
 	// The node runs already, so later changes go through its API. They are kept once
 	// they are done there.
 	api := &client.Client{Base: c.LocalURL, Key: s.APIKey, Tenant: s.TenantID, HTTP: &http.Client{Timeout: 30 * time.Second}}
-	if s.DeskURL != d.url {
-		if err := s.moveDesk(ctx, api, d.url); err != nil {
-			return nil, err
+	if s.DeskURL != desk {
+		if err := s.moveDesk(ctx, api, desk); err != nil {
+			return err
 		}
-		s.DeskURL = d.url
+		s.DeskURL = desk
 	}
 	if s.URL != c.PublicURL {
 		if err := s.moveWidget(ctx, api, c.PublicURL); err != nil {
-			return nil, err
+			return err
 		}
 		s.URL = c.PublicURL
 	}
 	if err := s.putGuides(ctx, api); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.Manage(ctx, s.linkConsole); err != nil {
-		return nil, err
+		return err
 	}
-	return s, s.save()
+	return s.save()
 }
 
 // linkConsole makes the login link of this start.

@@ -1,14 +1,13 @@
 package widget
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"io/fs"
 	"sync"
 
-	"github.com/klauspost/compress/gzip" // its best is one percent smaller
+	"agentsvc/transport/edge"
 )
 
 // dist is what the build wrote, or a folder without it.
@@ -36,17 +35,5 @@ func load(from fs.FS) (Asset, bool) {
 		return Asset{}, false
 	}
 	sum := sha256.Sum256(js)
-	return Asset{JS: js, Gzip: compress(js), ETag: `"` + hex.EncodeToString(sum[:16]) + `"`}, true
-}
-
-// compress cannot fail: it writes to memory, at a level that exists.
-func compress(b []byte) []byte {
-	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		panic(err)
-	}
-	w.Write(b)
-	w.Close()
-	return out.Bytes()
+	return Asset{JS: js, Gzip: edge.Gzip(js), ETag: `"` + hex.EncodeToString(sum[:16]) + `"`}, true
 }
