@@ -1,12 +1,11 @@
 package webhook
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"time"
-
-	"agentsvc/schemas/jsontext"
 )
 
 // Envelope is the body of every attempt of an event's deliveries (service.md,
@@ -21,7 +20,18 @@ type Envelope struct {
 // Encode returns the body of an event. data must be a plain struct that encoding/json can
 // encode. The body has no escapes for HTML, which would make six bytes of one.
 func Encode(id string, t Type, data any, at time.Time) []byte {
-	return jsontext.Must(Envelope{ID: id, Type: t, Data: jsontext.Must(data), CreatedAt: at.UTC()})
+	return encode(Envelope{ID: id, Type: t, Data: encode(data), CreatedAt: at.UTC()})
+}
+
+// encode is jsontext.Must, written out: receivers copy this package, which needs the standard library alone.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // secretScheme is the prefix of every endpoint's secret.
