@@ -153,7 +153,10 @@ func TestAShardIsAtOneNodeAtATime(t *testing.T) {
 						if n := here(w, s); n > 1 {
 							silent := 0
 							for _, m := range w.Members() {
-								silent += w.Site(m).Part.silent
+								p := w.Site(m)
+								p.Part.mu.Lock()
+								silent += p.Part.silent
+								p.Part.mu.Unlock()
 							}
 							if silent == 0 {
 								t.Errorf("seed %d: shard %d is at %d nodes", seed, s, n)
