@@ -121,8 +121,10 @@ func TestACallerIsAuthenticatedAgainAtTheEndOfItsBody(t *testing.T) {
 			head = append(session(name), c.head...)
 		}
 		method, path, _ := strings.Cut(c.path, " ")
-		s := w.begin(method, path, c.begin, append(head, "Idempotency-Key: k")...)
 		charged := w.limits.counts()
+		s := w.begin(method, path, c.begin, append(head, "Idempotency-Key: k")...)
+		testkit.Eventually(t, "the call is charged", func() bool { return w.limits.counts() != charged })
+		charged = w.limits.counts()
 		w.auth.set(c.who, c.change)
 		got := s.end(c.rest)
 		if got.status != c.status || c.code != "" && got.problem(t).Code != c.code {

@@ -205,33 +205,41 @@ func TestShutdownDropsIncompleteRequests(t *testing.T) {
 // Requests still in progress when the time is over are cancelled early enough to answer the
 // client.
 func TestShutdownCancelsWhatTakesTooLong(t *testing.T) {
-	began := make(chan struct{})
-	w := newWorld(t, func(c *Config) {
-		c.Classify = func(err error) *problem.Error {
-			if errors.Is(err, context.Canceled) {
-				return problem.Unavailable("It ends.", time.Second)
+	shutdown := func() (answer, error) {
+		began := make(chan struct{})
+		w := newWorld(t, func(c *Config) {
+			c.Classify = func(err error) *problem.Error {
+				if errors.Is(err, context.Canceled) {
+					return problem.Unavailable("It ends.", time.Second)
+				}
+				return nil
 			}
-			return nil
-		}
-		Handle(c.Table, Route{Method: "GET", Path: "/hangs", ID: "hangs", Bucket: BucketNone},
-			func(ctx context.Context, _ *Caller, _ *nothing) (*Empty, error) {
-				close(began)
-				<-ctx.Done()
-				return nil, ctx.Err()
-			})
-	})
-	finished := make(chan answer, 1)
-	go func() {
-		a, _ := w.raw("GET /hangs HTTP/1.1\r\nHost: x\r\n\r\n")
-		finished <- a
-	}()
-	<-began
-	ctx, cancel := context.WithTimeout(context.Background(), answering+100*time.Millisecond)
-	defer cancel()
-	if err := w.srv.Shutdown(ctx); err != nil {
-		t.Error(err)
+			Handle(c.Table, Route{Method: "GET", Path: "/hangs", ID: "hangs", Bucket: BucketNone},
+				func(ctx context.Context, _ *Caller, _ *nothing) (*Empty, error) {
+					close(began)
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+		})
+		finished := make(chan answer, 1)
+		go func() {
+			a, _ := w.raw("GET /hangs HTTP/1.1\r\nHost: x\r\n\r\n")
+			finished <- a
+		}()
+		<-began
+		ctx, cancel := context.WithTimeout(context.Background(), answering+100*time.Millisecond)
+		defer cancel()
+		err := w.srv.Shutdown(ctx)
+		return <-finished, err
 	}
-	if a := <-finished; a.status != 503 || a.problem(t).Code != "UNAVAILABLE" {
+	a, err := shutdown()
+	for try := 1; err != nil && try < 3; try++ { // a busy machine may take more than the second
+		a, err = shutdown()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.status != 503 || a.problem(t).Code != "UNAVAILABLE" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -657,6 +657,7 @@ func TestAReadDoesNotWaitForABody(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
+		c.Slow = patience // a request that took longer is logged
 		c.Classify = func(err error) *problem.Error {
 			if errors.Is(err, errStorage) {
 				return problem.Unavailable("Storage is not available.", 2*time.Second)
