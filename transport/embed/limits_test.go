@@ -12,10 +12,25 @@ import (
 )
 
 // bounded takes from a bucket until it is empty: it held n tokens, and those that came
-// back meanwhile. The refusal says when there is one again.
-func (w *world) bounded(what string, n, perMinute int, scope string, call func() answer) {
+// back meanwhile. The refusal says when there is one again. It returns when it began.
+func (w *world) bounded(what string, n, perMinute int, scope string, call func() answer) (since time.Time) {
 	w.t.Helper()
-	since := time.Now()
+	since = time.Now()
+	w.within(what, n, since, perMinute, scope, call)
+	return since
+}
+
+// shared takes from a bucket that bounded emptied: it holds only the tokens that came back
+// since bounded began. Another bucket would be full.
+func (w *world) shared(what string, since time.Time, perMinute int, scope string, call func() answer) {
+	w.t.Helper()
+	w.within(what, 0, since, perMinute, scope, call)
+}
+
+// within takes from a bucket until it is empty: it held n tokens, and those that came back
+// since then.
+func (w *world) within(what string, n int, since time.Time, perMinute int, scope string, call func() answer) {
+	w.t.Helper()
 	passed, refusal := w.emptied(call)
 	most := n + int(time.Since(since).Seconds()*float64(perMinute)/60) + 1
 	if passed < n || passed > most {
@@ -53,17 +68,17 @@ func TestTheBucketsOfAnAddress(t *testing.T) {
 		return w.send("POST", "/v1/embed/session", "", of(k, "X-Forwarded-For", from)...)
 	}
 	one := stranger()
-	w.bounded("config", 60, 60, "embed_ip_config", func() answer { return config(one) })
+	since := w.bounded("config", 60, 60, "embed_ip_config", func() answer { return config(one) })
 	w.bounded("session", 30, 30, "embed_ip_session", func() answer { return mint(one) })
 	if got := config(stranger()); got.status != 200 {
 		t.Errorf("another address: %d %s", got.status, got.body)
 	}
 	// A client's own forwarding header in front of a proxy is not trusted.
-	w.limited("an address that its client made up", config("203.0.113.9, "+one), "embed_ip_config")
-	w.limited("behind two proxies", config(one+", 127.0.0.9"), "embed_ip_config")
+	w.shared("an address that its client made up", since, 60, "embed_ip_config", func() answer { return config("203.0.113.9, " + one) })
+	w.shared("behind two proxies", since, 60, "embed_ip_config", func() answer { return config(one + ", 127.0.0.9") })
 	// IPv6 counts by /64.
-	w.bounded("IPv6", 30, 30, "embed_ip_session", func() answer { return mint("2001:db8:1:2::1") })
-	w.limited("its neighbour", mint("2001:db8:1:2:ffff::2"), "embed_ip_session")
+	since = w.bounded("IPv6", 30, 30, "embed_ip_session", func() answer { return mint("2001:db8:1:2::1") })
+	w.shared("its neighbour", since, 30, "embed_ip_session", func() answer { return mint("2001:db8:1:2:ffff::2") })
 	if got := mint("2001:db8:1:3::1"); got.status != 200 {
 		t.Errorf("another network: %d %s", got.status, got.body)
 	}
@@ -136,9 +151,10 @@ func TestTheBucketsOfAVisitor(t *testing.T) {
 	s := g.say("hello", "")
 	w.end(s.Run)
 	post := func(g *guest) answer { return g.send("POST", "/v1/embed/messages", message("hi", "")) }
-	w.bounded("messages", 19, 20, "embed_visitor_messages", func() answer { return post(g) })
-	w.limited("its next session", post(w.visit(k, comesBack(g.Visitor))), "embed_visitor_messages")
-	w.limited("identified, in the same browser", post(w.visit(k, w.identified(k, `{"sub": "c-1"}`, "visitor", g.Visitor))), "embed_visitor_messages")
+	since := w.bounded("messages", 19, 20, "embed_visitor_messages", func() answer { return post(g) })
+	for name, again := range map[string]*guest{"its next session": w.visit(k, comesBack(g.Visitor)), "identified, in the same browser": w.visit(k, w.identified(k, `{"sub": "c-1"}`, "visitor", g.Visitor))} {
+		w.shared(name, since, 20, "embed_visitor_messages", func() answer { return post(again) })
+	}
 	// A visitor that posts too much takes nothing from the others.
 	for range 20 {
 		post(g)
