@@ -176,24 +176,30 @@ func TestABusyTenantHoldsUpNoOtherLogin(t *testing.T) {
 		})
 	}
 	begun.Wait()
-	for secret, status := range map[string]int{goodPassword: 200, "wrong": 401} {
-		if got, _ := w.login(fmt.Sprintf(`{"email": "victim@example.com", "password": %q}`, secret)); got.status != status {
-			t.Errorf("with %s: %d %s", secret, got.status, got.body)
+	type failures struct{ victims, busy, quiet, log int } // log: of the busy tenant
+	count := func() failures {
+		of := func(p party) int { return w.audited(p.tenant)["auth.login_failed"] }
+		return failures{of(w.a), of(w.b), of(quiet), strings.Count(w.logs.String(), w.b.tenant.String())}
+	}
+	for try := 1; ; try++ { // a busy machine may take too long for another tenant's, too
+		before := count()
+		for secret, status := range map[string]int{goodPassword: 200, "wrong": 401} {
+			if got, _ := w.login(fmt.Sprintf(`{"email": "victim@example.com", "password": %q}`, secret)); got.status != status {
+				t.Errorf("with %s: %d %s", secret, got.status, got.body)
+			}
+		}
+		after := count()
+		got := failures{after.victims - before.victims, after.busy - before.busy, after.quiet - before.quiet, after.log - before.log}
+		if got == (failures{victims: 1, quiet: 2, log: 2}) {
+			break
+		}
+		if try == 3 || got.busy != 0 || got.log != 2 {
+			t.Errorf("recorded are %+v", got)
+			break
 		}
 	}
 	close(free)
 	busy.Wait()
-	for name, c := range map[string]struct {
-		p      party
-		failed int
-	}{"the victim's": {w.a, 1}, "the busy one": {w.b, 0}, "another": {quiet, 2}} {
-		if n := w.audited(c.p.tenant)["auth.login_failed"]; n != c.failed {
-			t.Errorf("%s: %d failures in the audit log", name, n)
-		}
-	}
-	if n := strings.Count(w.logs.String(), w.b.tenant.String()); n != 2 {
-		t.Errorf("the log names the busy tenant %d times", n)
-	}
 	if got, _ := w.login(fmt.Sprintf(`{"email": "victim@example.com", "password": "wrong", "tenant_id": %q}`, w.b.tenant)); got.status != 401 || w.audited(w.b.tenant)["auth.login_failed"] != 1 {
 		t.Errorf("with its places free: %d %s", got.status, got.body)
 	}
