@@ -259,7 +259,7 @@ func TestDeletedThreadsAndArchivedAgents(t *testing.T) {
 	// A run keeps the version it was accepted with, running or queued.
 	thread = c.thread(t, ctx, agent)
 	running := c.say(t, ctx, thread, "/delay 20ms\n/tokens 30")
-	c.poll(t, ctx, running, "running")
+	c.stream(t, ctx, running, "", "", func(f client.Frame) bool { return f.Type != "run.started" })
 	c.ask(t, ctx, 204, "DELETE", "/v1/agents/"+agent, nil, nil)
 	c.poll(t, ctx, running, "succeeded")
 	if a := c.ask(t, ctx, 409, "POST", "/v1/threads/"+thread+"/messages", object{"content": "x"}, nil); a.code() != "AGENT_NOT_PUBLISHED" {
