@@ -302,17 +302,20 @@ func TestOneClientAndOneListForAll(t *testing.T) {
 	}
 	// A caller that gives up takes nothing from the others.
 	ctx, cancel := context.WithCancel(t.Context())
-	wg.Go(func() {
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
 		if _, err := g.Tools(ctx, to); kindOf(err) != Cancelled {
 			t.Error(err)
 		}
-	})
+	}()
 	testkit.Eventually(t, "the list is asked for, and all 65 and the asking are inside", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return f.count("tools/list") == 1 && g.entries[to.key()].busy == 66
 	})
 	cancel()
+	<-left // first: once the list is there, that caller may take it
 	close(release)
 	wg.Wait()
 	if f.count("initialize") != 1 || f.count("tools/list") != 1 || f.count("tools/call") != 32 {

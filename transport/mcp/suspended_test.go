@@ -21,11 +21,8 @@ type lease struct {
 }
 
 func (l *lease) live() bool {
-	n := l.looks.Add(1)
-	if last := l.last.Load(); last > 0 && n >= last {
-		l.lost.Store(true)
-	}
-	return !l.lost.Load() && n != l.short.Load()
+	n, last := l.looks.Add(1), l.last.Load()
+	return !l.lost.Load() && (last == 0 || n < last) && n != l.short.Load()
 }
 
 // endAfter has the lease end after so many more looks.
