@@ -76,7 +76,7 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	return Started{Due: start.Due, Why: why}
 }
 
-// again reads the row once more: it may have changed while the firing waited for its place. It sets what is to be started, and
+// again reads the row once more: it may have changed while the firing waited for its place. It sets what the firing starts, and
 // reports whether the due time still is one.
 func (k *kind) again(ctx context.Context, t id.TenantID, g id.TriggerID, e *Start) (stands bool, err error) {
 	r, err := k.cfg.Store.Schedule(ctx, t, g)
