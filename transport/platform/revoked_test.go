@@ -84,6 +84,7 @@ func TestChangesAreBroadcast(t *testing.T) {
 	user := func(what msg.RevokedWhat) *msg.Revoked { return &msg.Revoked{What: what, Tenant: tenant, User: kim.id} }
 	agent := &msg.Revoked{What: msg.ChangedAgent, Tenant: tenant, Agent: a.agent}
 	archived := &msg.Revoked{What: msg.ChangedAgent, Tenant: tenant, Agent: a.agent, EmbedKeys: []id.EmbedKeyID{a.embedKey}}
+	renamed := &msg.Revoked{What: msg.ChangedEmbedKey, Tenant: tenant, EmbedKeys: []id.EmbedKeyID{a.embedKey}}
 	embed := func(what msg.RevokedWhat) *msg.Revoked {
 		return &msg.Revoked{What: what, Tenant: tenant, EmbedKey: a.embedKey}
 	}
@@ -112,7 +113,8 @@ func TestChangesAreBroadcast(t *testing.T) {
 		{"owner", "DELETE", "/v1/users/" + a.owner.String(), "", 409, nil},
 		{cookie, "POST", "/v1/auth/password", `{"current": "wrong wrong wrong", "new": "battery horse correct"}`, 400, nil},
 		{cookie, "POST", "/v1/auth/logout", "", 204, &msg.Revoked{What: msg.RevokedSession, Tenant: tenant, User: lee.id, Session: id.SessionID{UUID: token.ID}}},
-		{"", "PATCH", "/v1/agents/{agent}", `{"name": "y"}`, 200, nil},
+		{"", "PATCH", "/v1/agents/{agent}", `{"name": "y"}`, 200, renamed},
+		{"", "PATCH", "/v1/agents/{agent}", `{"description": "y"}`, 200, nil},
 		{"", "PATCH", "/v1/agents/{agent}", `{"node_id": null}`, 200, access},
 		{"", "POST", "/v1/agents/{agent}/versions", `{"manifest": ` + manifest + `}`, 201, nil},
 		{"", "POST", "/v1/agents/{agent}/versions/2/publish", "", 200, agent},
