@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/testkit"
@@ -214,7 +215,7 @@ func TestMarkedDeadIsFencedOnce(t *testing.T) {
 
 func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	db := pgtest.New(t)
-	pool, ours := db.System(t), db.System(t)
+	pool, ours := db.System(t), db.Pool(t, pg.Options{Role: pg.System})
 	var stops atomic.Int32
 	m := join(t, ours, Config{Lease: DefaultLease, OnFenced: func() { t.Error("fenced") }, OnSuspended: func() { stops.Add(1) }})
 	joined := m.Deadline()

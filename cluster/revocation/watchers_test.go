@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -110,7 +111,7 @@ func TestWhoMayStillWatch(t *testing.T) {
 }
 
 func closed(t *testing.T, db *pgtest.DB) *pgxpool.Pool {
-	pool := db.System(t)
+	pool := db.Pool(t, pg.Options{Role: pg.System})
 	pool.Close()
 	return pool
 }

@@ -100,7 +100,7 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 	t.Helper()
 	self := id.MemberID{UUID: id.NewAnywhere()}
 	log := zerolog.New(zerolog.NewTestWriter(t))
-	n := &revokingNode{t: t, r: revocation.New(self, revokingLease, log), lease: db.System(t), opened: make(chan struct{}, 1)}
+	n := &revokingNode{t: t, r: revocation.New(self, revokingLease, log), lease: db.Pool(t, pg.Options{Role: pg.System}), opened: make(chan struct{}, 1)}
 	var err error
 	n.member, err = membership.Join(t.Context(), n.lease, membership.Config{Member: self, Address: "127.0.0.1:1", Lease: revokingLease, Log: log, OnRevoked: n.r.OnRevoked})
 	if err != nil {

@@ -24,7 +24,14 @@ type DB struct {
 	URL string
 	// AdminURL is the connection string of the server's superuser.
 	AdminURL string
+
+	t     testing.TB // nil: a pool for each call
+	mu    sync.Mutex // guards pools
+	pools map[string]*pgxpool.Pool
 }
+
+// maxConns is the size of the pools that are shared.
+const maxConns = 8
 
 // New creates a migrated database for t and drops it at t's end.
 func New(t testing.TB) *DB {
@@ -46,17 +53,35 @@ func Empty(t testing.TB) *DB {
 	return db
 }
 
-// System opens a pool that sees all tenants; it is closed at t's end.
+// System returns the test's pool that sees all tenants. Like those of API and Admin it is the same
+// for all callers and lasts as long as the database: a connection costs more than most tests do
+// with it. One that a test closes or resets is opened with Pool.
 func (db *DB) System(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	return db.Pool(t, pg.Options{Role: pg.System})
+	return db.shared(t, "system", func(t testing.TB) *pgxpool.Pool {
+		return db.Pool(t, pg.Options{Role: pg.System, MaxConns: maxConns})
+	})
 }
 
-// API opens a pool that sees the tenant of the setting svc.tenant; it is closed
-// at t's end.
+// API returns the test's pool that sees the tenant of the setting svc.tenant.
 func (db *DB) API(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	return db.Pool(t, pg.Options{Role: pg.API})
+	return db.shared(t, "api", func(t testing.TB) *pgxpool.Pool {
+		return db.Pool(t, pg.Options{Role: pg.API, MaxConns: maxConns})
+	})
+}
+
+// shared returns the pool with a name, which open opens at the first call.
+func (db *DB) shared(t testing.TB, name string, open func(testing.TB) *pgxpool.Pool) *pgxpool.Pool {
+	if db.t == nil { // its server may be restarted, which breaks the connections of a pool
+		return open(t)
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.pools[name] == nil {
+		db.pools[name] = open(db.t)
+	}
+	return db.pools[name]
 }
 
 // Pool opens a pool as the service does; it is closed at t's end.
@@ -73,9 +98,13 @@ func (db *DB) Pool(t testing.TB, o pg.Options) *pgxpool.Pool {
 	return pool
 }
 
-// Admin opens a pool of the superuser, which sees everything and may do anything; it is
-// closed at t's end.
+// Admin returns the test's pool of the superuser, which sees everything and may do anything.
 func (db *DB) Admin(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return db.shared(t, "admin", db.openAdmin)
+}
+
+func (db *DB) openAdmin(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(db.AdminURL)
 	if err != nil {
@@ -233,7 +262,10 @@ func newDatabase(t testing.TB, source string) (*DB, error) {
 			t.Errorf("pgtest: %v", err)
 		}
 	})
-	return &DB{URL: withDatabase(process.url, name), AdminURL: withDatabase(process.adminURL, name)}, nil
+	return &DB{
+		URL: withDatabase(process.url, name), AdminURL: withDatabase(process.adminURL, name),
+		t: t, pools: map[string]*pgxpool.Pool{},
+	}, nil
 }
 
 func run(ctx context.Context, conn *pgx.Conn, statements ...string) error {
