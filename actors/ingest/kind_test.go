@@ -167,7 +167,7 @@ func (m *models) set(name string, err error) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	w := &world{T: t, db: db, admin: db.Admin(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), models: &models{fail: map[string]error{}}}
+	w := &world{T: t, db: db, admin: db.System(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), models: &models{fail: map[string]error{}}}
 	w.index = knowledge.NewIndex(db.API(t), w.models)
 	w.tenant, w.base = pgtest.Tenant(t, w.admin), id.KnowledgeBaseID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'base')`, w.tenant, w.base)

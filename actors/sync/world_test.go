@@ -94,7 +94,7 @@ func open(t testing.TB, db *pgtest.DB, dir string) *world {
 	var err error
 	w.blobs, err = blob.New(dir, id.NewAnywhere().String())
 	w.must(err)
-	w.admin, w.tables, w.rows = db.Admin(t), store.New(db.API(t), w.keys), store.NewSyncs(db.System(t), w.keys)
+	w.admin, w.tables, w.rows = db.System(t), store.New(db.API(t), w.keys), store.NewSyncs(db.System(t), w.keys)
 	w.writer = journaltest.Writer(t, db, journal.Config{Tables: slices.Concat(engine.Tables, syncs.Traits.Tables), Log: zerolog.Nop()})
 	return w
 }

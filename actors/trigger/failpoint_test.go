@@ -99,7 +99,7 @@ func victim(t *testing.T, todo string) {
 	db := &j.DB
 	keys := vault.New(vault.NewSecret32([32]byte{1}))
 	w := &world{t: t, db: db, keys: keys, clock: &clock{}, tenant: j.Tenant,
-		admin: db.Admin(t), tables: store.New(db.API(t), keys), schedules: store.NewSchedules(db.System(t))}
+		admin: db.System(t), tables: store.New(db.API(t), keys), schedules: store.NewSchedules(db.System(t))}
 	w.clock.set(j.Due)
 	w.writer = journaltest.Writer(t, db, journal.Config{Tables: append(engine.Tables, trigger.Traits.Tables...), Log: zerolog.Nop()})
 	n := w.start(trigger.Config{}, nil)

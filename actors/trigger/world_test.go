@@ -60,7 +60,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, db: pgtest.New(t), keys: vault.New(vault.NewSecret32([32]byte{1})), clock: &clock{}}
 	w.clock.set(time.Now())
-	w.admin, w.tables, w.schedules = w.db.Admin(t), store.New(w.db.API(t), w.keys), store.NewSchedules(w.db.System(t))
+	w.admin, w.tables, w.schedules = w.db.System(t), store.New(w.db.API(t), w.keys), store.NewSchedules(w.db.System(t))
 	w.enrol()
 	w.writer = journaltest.Writer(t, w.db, journal.Config{Tables: slices.Concat(workflow.Traits.Tables, trigger.Traits.Tables)})
 	return w

@@ -43,7 +43,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	w := &world{T: t, admin: db.Admin(t), chunks: NewChunks(db.System(t)), index: NewIndex(db.API(t), nil)}
+	w := &world{T: t, admin: db.System(t), chunks: NewChunks(db.System(t)), index: NewIndex(db.API(t), nil)}
 	w.tenant = pgtest.Tenant(t, w.admin)
 	w.base, w.number = w.newBase(w.tenant)
 	return w

@@ -178,7 +178,7 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	db := pgtest.New(t)
 	keys := vault.New(vault.NewSecret32([32]byte{1}))
 	system := db.System(t)
-	w := &world{t: t, admin: db.Admin(t), tables: store.New(db.API(t), keys), models: &testkit.Model{Client: simulated.Client{}.Stream}, signer: session.NewSigner(keys), clock: &clock{}}
+	w := &world{t: t, admin: db.System(t), tables: store.New(db.API(t), keys), models: &testkit.Model{Client: simulated.Client{}.Stream}, signer: session.NewSigner(keys), clock: &clock{}}
 	for _, p := range []*party{&w.a, &w.b} {
 		made, err := store.System(system, keys).CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
 		w.must(err)

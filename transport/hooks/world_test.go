@@ -155,7 +155,7 @@ func newWorld(t testing.TB) *world {
 	db := pgtest.New(t)
 	keys := vault.New(vault.NewSecret32([32]byte{1}))
 	system := db.System(t)
-	w := &world{t: t, admin: db.Admin(t), tables: store.New(db.API(t), keys)}
+	w := &world{t: t, admin: db.System(t), tables: store.New(db.API(t), keys)}
 	made, err := store.System(system, keys).CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
 	w.must(err)
 	w.tenant, w.secret = made.Tenant, made.Secret

@@ -50,7 +50,7 @@ func TestALostFileIsNotFound(t *testing.T) {
 func TestAFileInDoubtIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.admin.Exec(t.Context(), `CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END';
+	_, err := w.db.Admin(t).Exec(t.Context(), `CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END';
 		CREATE CONSTRAINT TRIGGER held AFTER INSERT ON attachments DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION held();
 		CREATE CONSTRAINT TRIGGER held AFTER INSERT ON kb_documents DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION held()`)
 	w.must(err)

@@ -182,13 +182,17 @@ func TestARecorderWhoseAnswerIsNotKept(t *testing.T) {
 	w.Platform.Recorder = r
 	const sessions = "/v1/browser-skills/recorder-sessions"
 	const start = `{"start_url": "https://portal.example.com/claims"}`
+	alter := func(sql string) {
+		_, err := w.db.Admin(t).Exec(t.Context(), sql)
+		w.must(err)
+	}
 	fails := func(table string, call func() answer) {
 		t.Helper()
-		w.exec(`ALTER TABLE ` + table + ` ADD CONSTRAINT no CHECK (false) NOT VALID`)
+		alter(`ALTER TABLE ` + table + ` ADD CONSTRAINT no CHECK (false) NOT VALID`)
 		if got := call(); got.status != 500 {
 			t.Errorf("the commit succeeded: %d %s", got.status, got.body)
 		}
-		w.exec(`ALTER TABLE ` + table + ` DROP CONSTRAINT no`)
+		alter(`ALTER TABLE ` + table + ` DROP CONSTRAINT no`)
 	}
 	fails("audit_log", func() answer { return w.call(w.a, "POST", sessions, start) })
 	if got := w.call(w.a, "POST", sessions, start); got.status != 201 {

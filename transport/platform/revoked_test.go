@@ -206,7 +206,7 @@ func TestRevokedEmbedKeysAreKnownFromTheCommit(t *testing.T) {
 		`CREATE FUNCTION hide() RETURNS trigger SECURITY DEFINER LANGUAGE plpgsql AS 'BEGIN ALTER TABLE embed_keys RENAME revoked_at TO hidden; RETURN NULL; END'`,
 		`CREATE CONSTRAINT TRIGGER hide AFTER UPDATE ON agents DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hide()`,
 	} {
-		if _, err := w.admin.Exec(t.Context(), sql); err != nil {
+		if _, err := w.db.Admin(t).Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}

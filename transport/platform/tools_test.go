@@ -618,7 +618,7 @@ func TestACredentialIsNowhere(t *testing.T) {
 		w.nowhere(hidden)
 	}
 	// A failure of the storage is logged with its cause.
-	_, err := w.admin.Exec(t.Context(), "ALTER TABLE connections ADD CONSTRAINT broken CHECK (name <> 'broken')")
+	_, err := w.db.Admin(t).Exec(t.Context(), "ALTER TABLE connections ADD CONSTRAINT broken CHECK (name <> 'broken')")
 	w.must(err)
 	if got := w.call(w.b, "POST", "/v1/connections", w.b.fill().Replace(`{"mcp_server_id": "{server}", "name": "broken", "credentials": {"token": "`+hidden+`"}, "credential_meta": {"a": 1}}`)); got.status != 500 {
 		t.Fatal(got)

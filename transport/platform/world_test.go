@@ -295,7 +295,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { files.Close() })
-	w.admin = w.db.Admin(t)
+	w.admin = w.db.System(t)
 	system := w.db.System(t)
 	w.sys = store.System(system, v)
 	w.actors = &actors{pool: system}

@@ -58,7 +58,7 @@ func (w *searched) Search(ctx context.Context, q Query) ([]knowledge.Hit, error)
 func newSearched(t *testing.T) *searched {
 	t.Helper()
 	db := pgtest.New(t)
-	w := &searched{T: t, admin: db.Admin(t), chunks: index.NewChunks(db.System(t)), index: index.NewIndex(db.API(t), nil)}
+	w := &searched{T: t, admin: db.System(t), chunks: index.NewChunks(db.System(t)), index: index.NewIndex(db.API(t), nil)}
 	w.box = New(Config{Tables: store.New(db.API(t), vault.New(vault.NewSecret32([32]byte{1}))), Searcher: w, Timeout: 10 * time.Second, Log: zerolog.Nop()})
 	w.caller = tool.Caller{Tenant: pgtest.Tenant(t, w.admin), Run: id.RunID{UUID: id.NewAnywhere()}, Manifest: &agent.Manifest{Tools: agent.Tools{Builtin: []string{agent.BuiltinKBSearch}}}}
 	w.caller.Agent = pgtest.Published(t, w.admin, w.caller.Tenant, `{"model":{"provider":"simulated","name":"s"}}`)
