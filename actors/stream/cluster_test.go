@@ -792,7 +792,10 @@ func TestARunThatMovesIsFollowed(t *testing.T) {
 // messages are lost, doubled and delayed, calls fail, nodes lose their carrier, and the run moves
 // or dies in the middle of a step and continues elsewhere. Each reader gets exactly the frames of
 // its view, in order.
-func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
+func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) { exactFrames(t, 1) }
+
+// exactFrames tries a hundred histories so many times.
+func exactFrames(t *testing.T, times int) {
 	w := newTown(t, 3, 5*time.Millisecond)
 	resumed, live, relayed, withheld, runs := 0, 0, 0, 0, 0
 	check := func(t *rapid.T) {
@@ -1021,7 +1024,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 		}
 		runs++
 	}
-	for range 3 {
+	for range times {
 		rapid.Check(t, check)
 	}
 	w.set(faults{})

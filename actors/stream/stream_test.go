@@ -371,12 +371,11 @@ func increasing(t *testing.T, frames []*event.Frame) {
 
 // Readers connect at any time, hang up at any frame and resume by id, while the run goes on, pauses
 // and is taken over: each gets every frame exactly once.
-func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
+func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) { noGap(t, 60) }
+
+func noGap(t *testing.T, rounds int) {
 	hs, w, _ := setUp(t)
-	rounds, resumed := 400, 0
-	if testing.Short() {
-		rounds = 60
-	}
+	resumed := 0
 	var mu sync.Mutex
 	for seed := range uint64(rounds) {
 		p := newPlay(w, hs, seed)

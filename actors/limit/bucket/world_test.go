@@ -84,9 +84,10 @@ func (w *world) note(p *site, retry time.Duration, ok bool, err error) (time.Dur
 // whatever is lost and wherever buckets move; and Retry-After holds. If the rate of a key
 // changes and the nodes hear of it one after another, the highest rate counts. A refunded
 // token was never admitted.
-func TestLawOfBucketsOnManyNodes(t *testing.T) {
+func TestLawOfBucketsOnManyNodes(t *testing.T) { lawOfBuckets(t, 16) }
+
+func lawOfBuckets(t *testing.T, seeds int) {
 	var admitted, refused, unanswered, moved, kills, refunded int
-	const seeds = 48
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
@@ -97,7 +98,7 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			gap := rate.Every * 8
 			request := func(p *site, _ time.Time) (time.Duration, bool) { return w.request(p, who) }
 			refund := func(*site, time.Time, time.Duration) {}
-			if seed >= seeds/2 {
+			if seed >= uint64(seeds)/2 {
 				before, after := 1+r.IntN(300), 1+r.IntN(300)
 				changed := time.Now().Add(time.Duration(1+r.IntN(8)) * time.Second)
 				rate = perMinute(int64(max(before, after)))
@@ -176,7 +177,7 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			if n := over(rate, rate.Capacity*(1+crashes), w.taken); n > 0 {
 				t.Errorf("seed %d: %d of %d too many, %d crashes, lossy %v, rate %+v", seed, n, len(w.taken), crashes, seed%3 == 0, rate)
 			}
-			if seed >= seeds/2 {
+			if seed >= uint64(seeds)/2 {
 				time.Sleep(10 * time.Second) // all have heard of the rate
 			}
 			p := w.Site(w.Members()[0])
@@ -201,9 +202,11 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 
 // A planned move hands the level over: no more than the capacity and the refill is admitted,
 // and nothing less is refused.
-func TestAPlannedMoveIsNotNoticed(t *testing.T) {
+func TestAPlannedMoveIsNotNoticed(t *testing.T) { plannedMoves(t, 12) }
+
+func plannedMoves(t *testing.T, seeds int) {
 	for _, planned := range []string{"join", "leave"} {
-		for seed := range uint64(60) {
+		for seed := range uint64(seeds) {
 			t.Run(fmt.Sprint(planned, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t, Rate{100, time.Hour}, seed)
@@ -211,7 +214,7 @@ func TestAPlannedMoveIsNotNoticed(t *testing.T) {
 					who := tenant()
 					bucket := Spec{name{who, who.UUID}, 0, ScopeTenant}
 					came := func() int { return 0 }
-					if seed >= 30 {
+					if seed >= uint64(seeds)/2 {
 						began := time.Now()
 						bucket = EmbedKeyMessages(who, embedKey(), 100)
 						came = func() int { return int(time.Since(began) / perMinute(100).Every) }
