@@ -1198,6 +1198,7 @@ func TestALoadedRunningRunTakesASlot(t *testing.T) {
 }
 
 func TestModelFailures(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
 	said := func(text string, err *model.Error) func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
 		return func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
 			if text != "" {
@@ -1242,7 +1243,7 @@ func TestModelFailures(t *testing.T) {
 		}}, "failed MODEL_ERROR 1 1", "failed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, simulatedAgent)
+			w.t = t
 			for _, f := range c.turns {
 				w.models.next(f)
 			}
@@ -1250,7 +1251,7 @@ func TestModelFailures(t *testing.T) {
 			w.ends(r)
 			w.is(c.want, `SELECT concat_ws(' ', status, error_code, steps, (SELECT count(*) FROM usage_records u WHERE u.run_id = r.id)) FROM runs r WHERE id = $1`, r)
 			w.is(c.steps, `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
-			w.is("true", `SELECT (tokens_out = (SELECT coalesce(sum(tokens_out), 0) FROM usage_records))::text FROM runs WHERE id = $1`, r)
+			w.is("true", `SELECT (tokens_out = (SELECT coalesce(sum(u.tokens_out), 0) FROM usage_records u WHERE u.run_id = r.id))::text FROM runs r WHERE id = $1`, r)
 		})
 	}
 	t.Run("unknown provider", func(t *testing.T) {

@@ -158,6 +158,7 @@ func TestConfigAndSessionRefuseWhatIsNoKey(t *testing.T) {
 // minted before a rotation EMBED_UNAUTHORIZED. A key whose enabled turns false or that
 // is rotated or revoked ends its sessions and streams at once.
 func TestWhatBecomesOfAKeyIsAnsweredAtOnce(t *testing.T) {
+	w := newWorld(t)
 	for _, c := range []struct {
 		name         string
 		change       func(w *world, k key)
@@ -190,8 +191,7 @@ func TestWhatBecomesOfAKeyIsAnsweredAtOnce(t *testing.T) {
 		}, "", "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
+			w.t = t
 			k := w.newKey(w.a, w.newAgent(w.a, simple), "")
 			g, s := w.talked(k)
 			w.models.Hold()

@@ -137,10 +137,14 @@ func TestTheFirstListsCount(t *testing.T) {
 		lists []int // MiB
 		want  int   // how many count
 	}{{nil, 0}, {[]int{4, 4, 4, 3}, 4}, {[]int{4, 4, 4, 4, 1}, 4}, {[]int{1, 9, 9, 1, 1}, 2}, {[]int{17, 1}, 0}, {[]int{1, 1, 1, 20, 1, 1}, 3}} {
+		var lists [][]tool.Spec
+		for _, mib := range c.lists {
+			lists = append(lists, list(mib<<20))
+		}
 		for range 50 {
 			g := gathering{found: make([][]tool.Spec, len(c.lists)), end: len(c.lists)}
 			for _, i := range rand.Perm(len(c.lists)) {
-				g.add(i, list(c.lists[i]<<20))
+				g.add(i, lists[i])
 			}
 			if g.end != c.want {
 				t.Fatalf("%v: %d lists count, want %d", c.lists, g.end, c.want)
