@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/skillrun"
@@ -604,25 +608,86 @@ func TestCancelInEachPart(t *testing.T) {
 }
 
 // A node's places bound the sessions, and one tenant does not take all of them.
-func TestPlaces(t *testing.T) {
-	t.Parallel()
+func TestPlaces(t *testing.T) { // not parallel: it counts who waits for a place
 	w, s := newWorld(t), newSite()
-	n := w.node(s) // 4 places, 2 for each tenant
-	filling, release := make(chan struct{}, 10), make(chan struct{})
-	s.onFill = func(context.Context, int) { filling <- struct{}{}; <-release }
+	n := w.node(s)
+	const most, each = 4, 2 // the defaults
+	left := map[id.TenantID]int{}
+	var mu sync.Mutex // guards filling
+	filling := map[id.TenantID]int{}
+	release := make(chan id.TenantID)
+	s.onJob = func(ctx context.Context, j *skill.Job) {
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			filling[j.Tenant] += n
+		}
+		count(1)
+		defer count(-1)
+		select {
+		case release <- j.Tenant:
+		case <-ctx.Done():
+		}
+	}
 	var all []*call
-	for range 5 {
-		all = append(all, w.calls(n, w.agentRun(), 7).begins())
+	for _, runs := range []int{5, 2, 2} {
+		of := *w
+		of.tenant = pgtest.Tenant(t, w.pool)
+		of.agent = pgtest.Agent(t, w.pool, of.tenant)
+		of.of = of.teach(definition, `{}`)
+		left[of.tenant] = runs
+		for range runs {
+			all = append(all, of.calls(n, of.agentRun(), 7).begins())
+		}
 	}
-	<-filling
-	<-filling
-	if len(filling) > 0 {
-		t.Error("one tenant has more than its places")
+	for remain := len(all); remain > 0; remain-- {
+		want, now := 0, map[id.TenantID]int{}
+		for _, runs := range left {
+			want += min(each, runs)
+		}
+		want = min(most, want)
+		testkit.Eventually(t, "the places are taken, and the others wait", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			now = maps.Clone(filling)
+			at := 0
+			for _, n := range now {
+				at += n
+			}
+			return at >= want && at+waits(t) == remain
+		})
+		at := 0
+		for tenant, n := range now {
+			if at += n; n > each {
+				t.Errorf("tenant %s has %d places, want at most %d", tenant, n, each)
+			}
+		}
+		if at > most {
+			t.Errorf("%d places are taken, want at most %d", at, most)
+		}
+		left[<-release]--
 	}
-	close(release)
 	for _, c := range all {
 		c.becomes("prepared, held")
 	}
+}
+
+// waits is how many sessions wait for a place.
+func waits(t *testing.T) int {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(skillrun.Traits.Collectors...)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "svc_skillrun_waiting" {
+			return int(f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	t.Fatal("there is no svc_skillrun_waiting")
+	return 0
 }
 
 // A secret is opened when it is typed, each time, and in the fresh session of a compensation too.
@@ -730,11 +795,21 @@ func TestRetention(t *testing.T) {
 	dry.start.AgentRun, dry.start.Agent, dry.start.Approval, dry.start.By.Actor = nil, nil, nil, "user:1"
 	dry.begins().becomes("succeeded, ended")
 	kept.becomes("prepared, held")
+	done := w.calls(n, w.agentRun(), 8).prepared().approves()
+	done.becomes("succeeded, ended, held")
 	w.exec(`UPDATE browser_skill_runs SET finished_at = now() - interval '91 days' WHERE id = $1`, dry.id())
+	w.exec(`UPDATE browser_skill_runs SET finished_at = now() - interval '92 days' WHERE id = $1`, done.id()) // the dry run is behind it
 	w.sweeps(n)
 	testkit.Eventually(t, "it goes", func() bool { return dry.row() == "" })
 	if got := kept.row(); got != "prepared, held" {
 		t.Error(got)
+	}
+	// As long as the agent's run is there, the same call finds the key of the first and clicks no second time.
+	if got := done.row(); got != "succeeded, ended, held" {
+		t.Errorf("the run that committed: %q", got)
+	}
+	if holder, err := w.rows.Holder(t.Context(), w.tenant, done.start.Key); err != nil || holder == nil || *holder != done.id() {
+		t.Errorf("%v holds its key, %v", holder, err)
 	}
 	w.exec(`DELETE FROM approvals WHERE run_id = $1`, kept.run)
 	w.exec(`DELETE FROM run_steps WHERE run_id = $1`, kept.run)
@@ -755,8 +830,8 @@ func TestMessagesCross(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := codec.Decode(name, body); err != nil || fmt.Sprintf("%T", back) != fmt.Sprintf("%T", m) {
-			t.Errorf("%v became %v, %v", m, back, err)
+		if back, err := codec.Decode(name, body); err != nil || !reflect.DeepEqual(back, m) {
+			t.Errorf("%+v became %+v, %v", m, back, err)
 		}
 	}
 }

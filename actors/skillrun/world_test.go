@@ -55,6 +55,7 @@ type site struct {
 	missing  atomic.Bool // a selector is not found
 	broken   atomic.Bool // the browser cannot start
 	secret   atomic.Bool // a secret is typed
+	onJob    func(ctx context.Context, j *skill.Job)
 	onFill   func(ctx context.Context, n int)
 	onClick  func(ctx context.Context)
 	onVerify func(ctx context.Context)
@@ -88,6 +89,9 @@ func (s *site) Prepare(ctx context.Context, j *skill.Job) (skillrun.Session, *sk
 	s.fills[j.Run]++
 	n := s.fills[j.Run]
 	s.mu.Unlock()
+	if s.onJob != nil {
+		s.onJob(ctx, j)
+	}
 	if s.onFill != nil {
 		s.onFill(ctx, n)
 	}
