@@ -252,6 +252,12 @@ func TestAFlushThatIsDoneAgainLeavesOutWhatIsLate(t *testing.T) {
 	unlock := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
 	fresh := x.accept(0)
 	fresh.Until = time.Now().Add(100 * time.Millisecond)
+	flushes := 0
+	x.w.setBeforeFlush(func(uint32) {
+		if flushes++; flushes == 2 {
+			unlock()
+		}
+	})
 	release := x.block()
 	late, held := make(chan error, 1), make(chan error, 1)
 	go func() { late <- x.do(fresh) }()
@@ -259,13 +265,16 @@ func TestAFlushThatIsDoneAgainLeavesOutWhatIsLate(t *testing.T) {
 	testkit.Eventually(x.t, "both are queued", func() bool { return x.queued() == 2 })
 	lasted(0) // nothing is known to be late before it is sent
 	release()
-	// The row is locked for longer than the lane waits for a lock, and than the caller does.
+	// The row is locked for longer than the lane waits for a lock, and than the caller does; it is
+	// free when the flush is done again.
 	if err := <-late; !errors.Is(err, ErrWithdrawn) {
 		t.Errorf("new work: %v", err)
 	}
-	unlock()
-	if err := <-held; err != nil && !errors.Is(err, ErrUnavailable) {
+	if err := <-held; err != nil {
 		t.Errorf("accepted work: %v", err)
+	}
+	if n := x.count(`SELECT count(*) FROM runs WHERE id = $1 AND version = 2`, run.Accept.ID); n != 1 {
+		t.Errorf("accepted work has %d rows", n)
 	}
 	if n := x.count(`SELECT count(*) FROM runs WHERE id = $1`, fresh.Accept.ID); n != 0 {
 		t.Errorf("withdrawn work has %d rows", n)
