@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/api"
@@ -20,6 +22,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 )
 
@@ -366,17 +369,6 @@ func (w *world) recover(t testing.TB, e id.WebhookID, since time.Time) (all int)
 	return all
 }
 
-// eventInsert is the insert of a commit with an event (journal, event_insert).
-const eventInsert = `WITH heard AS MATERIALIZED (
-  SELECT u.tenant_id, u.id, w.id AS webhook_id FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id) JOIN webhooks w ON w.tenant_id = u.tenant_id WHERE w.enabled FOR KEY SHARE OF w)
-  INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at)
-  SELECT h.tenant_id, new_id(now()), h.webhook_id, h.id, 'run.failed', '{}', now(), now() FROM heard h`
-
-func event(ctx context.Context, tx pgx.Tx, tenant id.TenantID) (int64, error) {
-	tag, err := tx.Exec(ctx, eventInsert, []id.TenantID{tenant}, []id.UUID{id.NewAnywhere()})
-	return tag.RowsAffected(), err
-}
-
 // disable and remove do what their routes do, in the same order.
 func (w *world) disable(ctx context.Context, e id.WebhookID) error {
 	err := w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
@@ -414,6 +406,20 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 			e := w.endpoint(t, w.a)
 			next := moment(0)
 			held := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "pending", NextAt: &next})
+			// A delivery that is inserted waits for the gate: not for a lock, of which a writer soon tires.
+			for _, ddl := range []string{`CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS $$
+				BEGIN WHILE NOT pg_try_advisory_xact_lock(1) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NEW; END $$`,
+				`CREATE TRIGGER waits BEFORE INSERT ON webhook_deliveries FOR EACH ROW EXECUTE FUNCTION waits()`} {
+				if _, err := admin.Exec(t.Context(), ddl); err != nil {
+					t.Fatal(err)
+				}
+			}
+			writer := journaltest.Writer(t, w.db, journal.Config{Lanes: 2})
+			happens := func(lane id.Shard, ev id.EventID) error {
+				ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+				defer cancel()
+				return writer.Do(ctx, &journal.Commit{Op: id.OpID{UUID: id.NewAnywhere()}, Tenant: w.a, Shard: lane, Events: []journal.Event{{ID: ev, Type: webhook.RunFailed, Body: []byte("{}"), At: time.Now()}}})
+			}
 			begin := func() pgx.Tx {
 				t.Helper()
 				tx, err := admin.Begin(t.Context())
@@ -423,25 +429,39 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 				return tx
 			}
-			happens := func(tx pgx.Tx, want int64) {
-				t.Helper()
-				if n, err := event(t.Context(), tx, w.a); err != nil || n != want {
-					t.Errorf("%d deliveries of an event, %v; want %d", n, err, want)
-				}
-			}
 			end := func(tx pgx.Tx) {
 				t.Helper()
 				if err := tx.Commit(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			early, slow := begin(), begin()
-			happens(early, 1)
+			gate, slow := begin(), begin()
+			if _, err := gate.Exec(t.Context(), "SELECT pg_advisory_xact_lock(1)"); err != nil {
+				t.Fatal(err)
+			}
+			early, written := id.EventID{UUID: id.NewAnywhere()}, make(chan error, 1)
+			go func() { written <- happens(0, early) }()
+			testkit.Eventually(t, "the event is being written", func() (waits bool) {
+				if err := admin.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')").Scan(&waits); err != nil {
+					t.Fatal(err)
+				}
+				return waits
+			})
 			if _, err := slow.Exec(t.Context(), "SELECT FROM webhook_deliveries WHERE id = $1 FOR UPDATE", held); err != nil {
 				t.Fatal(err)
 			}
 			closed := make(chan error, 1)
 			go func() { closed <- closing(w, t.Context(), e.ID) }()
+			none := func(lane id.Shard) {
+				t.Helper()
+				ev := id.EventID{UUID: id.NewAnywhere()}
+				if err := happens(lane, ev); err != nil {
+					t.Errorf("an event: %v", err)
+				}
+				if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE event_id = $1", ev); n != 0 {
+					t.Errorf("%d deliveries of an event, want none", n)
+				}
+			}
 			// Whichever lock the closing waits for: the endpoint is disabled already, and a commit
 			// with an event neither adds a delivery nor waits.
 			meanwhile := func() {
@@ -455,24 +475,36 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 				if n := w.count(t, "SELECT count(*)::int FROM webhooks WHERE NOT enabled"); n != 1 {
 					t.Error("it is not disabled yet")
 				}
-				quick := begin()
-				if _, err := quick.Exec(t.Context(), "SET LOCAL lock_timeout = '500ms'"); err != nil {
-					t.Fatal(err)
+				none(1)
+			}
+			commits := func() {
+				t.Helper()
+				end(gate)
+				if err := <-written; err != nil {
+					t.Errorf("the event: %v", err)
 				}
-				happens(quick, 0)
-				end(quick)
 			}
 			meanwhile()
 			if name == "disabled" { // disabling waits for commits first, a removal for deliveries
-				early, slow = slow, early
+				commits()
+				meanwhile()
+				end(slow)
+			} else {
+				end(slow)
+				meanwhile()
+				commits()
 			}
-			end(slow)
-			meanwhile()
-			end(early)
 			if err := <-closed; err != nil {
 				t.Fatal(err)
 			}
-			happens(begin(), 0)
+			none(0)
+			want := 0
+			if name == "disabled" { // its delivery was written, and ended
+				want = 1
+			}
+			if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE event_id = $1", early); n != want {
+				t.Errorf("%d deliveries of the first event, want %d", n, want)
+			}
 			if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE status = 'pending'"); n != 0 {
 				t.Errorf("%d are pending", n)
 			}
