@@ -947,7 +947,11 @@ func TestUploads(t *testing.T) {
 	w := newWorld(t)
 	n := w.start(syncs.Config{})
 	src := w.source(api.SourceCreate{Kind: lifecycle.SourceUpload})
+	w.exec(`INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, name, media_type, size_bytes, file, sha256) VALUES ($1, $2, $3, $4, 'x', 'x', 'x', 0, $2, '')`, w.tenant, id.NewAnywhere(), w.base, src)
 	w.syncs(n, src)
+	if n := w.count(`SELECT count(*) FROM kb_documents WHERE source_id = $1 AND deleted_at IS NULL`, src); n != 1 {
+		t.Errorf("%d documents are left, want the one that was uploaded", n)
+	}
 }
 
 // TestWithoutCredentials: a source whose credentials were dropped fails and says so, and they are
