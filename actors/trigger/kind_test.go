@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"agentsvc/actors/durable"
 	"agentsvc/actors/sweep"
 	"agentsvc/actors/trigger"
 	"agentsvc/cluster"
@@ -378,10 +379,20 @@ func TestWhoIsToldForNothing(t *testing.T) {
 		t.Error("a timer of nothing stayed")
 	}
 	w.clock.set(due)
-	foreign := cluster.Address{Kind: msg.KindTrigger, Tenant: id.TenantID{UUID: id.NewAnywhere()}, ID: g.UUID}
-	n.Tell(foreign, "no timer")
+	// Another tenant's address is that of nothing, and its timer goes.
+	foreign := cluster.Address{Kind: msg.KindTrigger, Tenant: w.neighbour().tenant, ID: g.UUID}
+	w.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'trigger', $2, 'due', now())`, foreign.Tenant, g)
+	if _, err := n.Ask(t.Context(), foreign, durable.TimerDue{Name: "due"}); err != nil {
+		t.Error(err)
+	}
 	testkit.Eventually(w.t, "an activation that knows nothing ends", func() bool { return !n.Active(foreign) })
+	var timers int
+	w.must(w.admin.QueryRow(t.Context(), `SELECT count(*)::int FROM timers WHERE tenant_id = $1 AND entity_id = $2`, foreign.Tenant, g).Scan(&timers))
+	if timers != 0 {
+		t.Error("a timer at another tenant's address stayed")
+	}
 	w.runs(g)
+	w.moves(g, due) // and has not moved
 }
 
 // Firings are bounded, and a node that stops does not wait for those that wait.
