@@ -458,6 +458,7 @@ func TestLaws(t *testing.T) {
 		}
 		hear := func(m any) {
 			before := s
+			before.Queue.Open, before.Queue.Asked = slices.Clone(s.Queue.Open), slices.Clone(s.Queue.Asked)
 			d, err := remembers(1).Decide(s, m, t0)
 			if err != nil {
 				t.Fatal(err)

@@ -358,6 +358,7 @@ func (w *ruled) activate(at int) {
 func (w *ruled) hear(at int, p msg.Post, m any, known *asking) {
 	a := &w.of[at]
 	before := a.State
+	before.Queue.Open, before.Queue.Asked = slices.Clone(a.State.Queue.Open), slices.Clone(a.State.Queue.Asked)
 	d, err := a.machine.Decide(a.State, m, t0)
 	if !reflect.DeepEqual(before, a.State) {
 		w.Fatalf("%T mutated the state", m)
