@@ -600,6 +600,14 @@ func (w *lawWorld) meanwhile(c *journal.Commit) bool {
 	return true
 }
 
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
+
 func (w *lawWorld) decide(m any) decision {
 	s := w.mem.State
 	was := s
@@ -608,9 +616,12 @@ func (w *lawWorld) decide(m any) decision {
 		k := *c
 		was.Calls = append(was.Calls, &k)
 	}
+	was.Open, was.Final, was.Error = copied(s.Open), copied(s.Final), copied(s.Error)
+	said := s.Said[:cap(s.Said)] // with what an append would write behind its end
+	were := slices.Clone(said)
 	d, err := w.mc.Decide(s, m, w.now)
 	w.must(err == nil, "%T: %v", m, err)
-	w.must(reflect.DeepEqual(was, s), "%T mutated the state", m)
+	w.must(reflect.DeepEqual(was, s) && reflect.DeepEqual(were, said), "%T mutated the state", m)
 	if w.bug.decided != nil {
 		w.bug.decided(s, m, &d)
 	}
