@@ -126,6 +126,16 @@ func TestSlotsOverNodes(t *testing.T) {
 		if ended[run] {
 			t.Errorf("%v runs again", run)
 		}
+		// Beside it at most one older run has its slot and has not started yet: its grant was lost.
+		older := 0
+		for _, r := range runs[:slices.Index(runs, run)] {
+			if !ended[r] {
+				older++
+			}
+		}
+		if older > 1 {
+			t.Errorf("%v runs before %d older ones", run, older)
+		}
 		ended[run] = true
 		finish(run)
 	}
