@@ -27,8 +27,7 @@ func TestWhatACallIsAnswered(t *testing.T) {
 	paused := w.create(w.agent, `, "enabled": false`)
 	const good = `{"text": "hi"}`
 	large := func(size int) string { return `{"x":"` + strings.Repeat("x", size-8) + `"}` }
-	var schedule struct{ ID string }
-	w.must(json.Unmarshal([]byte(w.call("POST", "/v1/triggers", `{"name": "S", "kind": "schedule", "target": {"agent_id": "`+w.agent.String()+`"}, "schedule": {"cron": "0 0 1 1 *"}}`).body), &schedule))
+	schedule := w.schedule()
 	ip, tenant := [2]int64{1, 0}, [2]int64{0, 1}
 	for _, row := range []struct {
 		name   string
@@ -48,7 +47,7 @@ func TestWhatACallIsAnswered(t *testing.T) {
 		{"no id", "nothing", good, nil, 404, "NOT_FOUND", ip},
 		{"paused, and signed", paused.ID, good, []string{signature, sign(paused.Secret, good)}, 404, "NOT_FOUND", ip},
 		{"paused, and not signed", paused.ID, good, nil, 404, "NOT_FOUND", ip},
-		{"a schedule", schedule.ID, good, nil, 404, "NOT_FOUND", ip},
+		{"a schedule", schedule, good, nil, 404, "NOT_FOUND", ip},
 		{"no signature", live.ID, good, nil, 401, "INVALID_SIGNATURE", ip},
 		{"another secret", live.ID, good, []string{signature, sign(paused.Secret, good)}, 401, "INVALID_SIGNATURE", ip},
 		{"another body", live.ID, good + " ", []string{signature, sign(live.Secret, good)}, 401, "INVALID_SIGNATURE", ip},
@@ -95,12 +94,12 @@ func TestWhatACallIsAnswered(t *testing.T) {
 func TestWhatIsNotThereIsNotToldApart(t *testing.T) {
 	w := newWorld(t)
 	paused, archived := w.create(w.agent, `, "enabled": false`), w.newAgent(true)
-	gone := w.create(archived, "")
+	gone, schedule := w.create(archived, ""), w.schedule()
 	if got := w.call("DELETE", "/v1/agents/"+archived.String(), ""); got.status != 204 {
 		t.Fatal(got)
 	}
 	var first answer
-	for i, to := range []string{id.NewAnywhere().String(), paused.ID, gone.ID, "x"} {
+	for i, to := range []string{id.NewAnywhere().String(), paused.ID, gone.ID, schedule, "x"} {
 		got := w.knock(w.nodes[1], to, "{}", signature, sign(paused.Secret, "{}"), "X-Request-Id", "same")
 		for _, own := range []string{"Date"} {
 			got.header.Del(own)

@@ -309,6 +309,18 @@ func (w *world) createFor(target, more string) (h hook) {
 	return h
 }
 
+// schedule makes a schedule of the agent and returns its id.
+func (w *world) schedule() string {
+	w.t.Helper()
+	got := w.call("POST", "/v1/triggers", `{"name": "S", "kind": "schedule", "target": {"agent_id": "`+w.agent.String()+`"}, "schedule": {"cron": "0 0 1 1 *"}}`)
+	if got.status != http.StatusCreated {
+		w.t.Fatalf("%d %s", got.status, got.body)
+	}
+	var made struct{ ID string }
+	w.must(json.Unmarshal([]byte(got.body), &made))
+	return made.ID
+}
+
 func sign(secret, body string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(body))
