@@ -581,6 +581,10 @@ func TestGoneWaitsForAttach(t *testing.T) {
 		c, client, _ := open(t, s, Owner{}, r)
 		_ = client.Close()
 		testkit.Eventually(t, "the stream is cut", func() bool { return !c.SendAll(nil) })
+		next := newReader(t) // whose turn to be told comes after r's
+		_, client, _ = open(t, s, Owner{}, next)
+		_ = client.Close()
+		next.waitGone()
 		select {
 		case <-r.gone:
 			t.Fatal("told while Attach was running")
