@@ -284,7 +284,11 @@ func TestNoBodyIsWaitedFor(t *testing.T) {
 				}
 			})
 			out := newSender(t, Config{}).Send(t.Context(), message(url))
-			if out.HTTPStatus != 200 && name != "a failure" || out.Duration > defaultTimeout*4/5 {
+			status, failure := 200, ""
+			if name == "a failure" {
+				status, failure = 500, "the endpoint answered with status 500"
+			}
+			if out.HTTPStatus != status || out.Error != failure || out.Duration > defaultTimeout*4/5 {
 				t.Errorf("%+v", out)
 			}
 			<-done
