@@ -465,7 +465,12 @@ func TestBucketsAreCarriedWithoutATimeOfDay(t *testing.T) {
 		switch {
 		case v == reflect.TypeFor[time.Time]():
 			t.Errorf("%s is a time of day", path)
-		case v.Kind() == reflect.Slice:
+		case v.Kind() == reflect.Slice || v.Kind() == reflect.Array:
+			walk(v.Elem(), path+"[]")
+		case v.Kind() == reflect.Pointer:
+			walk(v.Elem(), path)
+		case v.Kind() == reflect.Map:
+			walk(v.Key(), path+"[key]")
 			walk(v.Elem(), path+"[]")
 		case v.Kind() == reflect.Struct:
 			for i := range v.NumField() {
