@@ -589,11 +589,26 @@ func TestWithoutTheLease(t *testing.T) {
 	v := newReceiver(t, nil)
 	e := x.endpoint(v.url)
 	d := x.pending(e, 1)[0]
-	var live atomic.Bool
-	p := x.process(func(c *Config) { c.Live = live.Load })
+	var live, begun atomic.Bool
+	live.Store(true)
+	p := x.process(func(c *Config) {
+		c.Live = live.Load
+		real := c.Sender
+		c.Sender = sendFunc(func(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+			if !live.Load() {
+				t.Error("claimed without the lease")
+			}
+			if begun.Load() {
+				return real.Send(ctx, to, a)
+			}
+			begun.Store(x.row(d).Begun)
+			live.Store(false) // before anything is sent
+			return Outcome{Unsent: true}
+		})
+	})
 	wake(p.Node, e)
-	testkit.Eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
-	if r := x.row(d); r.Attempts != 0 || r.Begun || len(v.heard()) != 0 {
+	testkit.Eventually(t, "it leaves memory", func() bool { return begun.Load() && left(p.Node, e) })
+	if r := x.row(d); r.Status != "pending" || r.Attempts != 0 || r.Begun || len(v.heard()) != 0 {
 		t.Errorf("%+v", r)
 	}
 	live.Store(true)
