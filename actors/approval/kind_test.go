@@ -698,7 +698,15 @@ func TestTimersEscalateAndExpire(t *testing.T) {
 	if got := g.audited(); got != `approval.escalated system {"from":"admin","to":"owner"},approval.expired system` {
 		t.Errorf("audit %s", got)
 	}
-	testkit.Eventually(t, "the run is told", func() bool { return len(e.messages()) > 0 })
+	testkit.Eventually(t, "the run is told", func() bool {
+		decided := 0 // its timer tells it too, a second later
+		for _, m := range e.messages() {
+			if _, ok := m.(msg.ApprovalsDecided); ok {
+				decided++
+			}
+		}
+		return decided == 2 // the first is of the escalation
+	})
 	if _, err := g.ask(n, vote("a", approve)); !isCode(err, problem.CodeForbidden) { // an admin; owners decide now
 		t.Errorf("%v", err)
 	}
