@@ -117,8 +117,8 @@ func (h *Shards) Here(s id.Shard) bool {
 }
 
 // Changed asks for the shards that this node gained. The lock is held. A shard that is
-// wanted already is asked for anew when no question about it is in flight: its answers may
-// be older than a time at another owner.
+// already being gathered is asked for again if no question about it is in flight: another node
+// may have owned the shard since the answers.
 func (h *Shards) Changed(c cluster.Change) {
 	for _, s := range c.Gained {
 		if w := h.wanted[s]; w != nil {

@@ -107,7 +107,7 @@ func (r *Revoker) Bind(m Memory) { r.memory.Store(&m) }
 // Start begins to make owed announcements. It fails if nothing is bound.
 func (r *Revoker) Start(context.Context) error {
 	if r.memory.Load() == nil {
-		return errors.New("revocation: nothing is bound, so this node would confirm what it does not forget")
+		return errors.New("revocation: Bind was not called: this node would confirm revocations without clearing a cache")
 	}
 	ctx, quit := context.WithCancel(context.Background())
 	r.quit = quit
@@ -166,7 +166,7 @@ func (r *Revoker) Revoke(ctx context.Context, what msg.Revoked) error {
 // what may have been revoked.
 func (r *Revoker) Suspect(ctx context.Context, what msg.Revoked) {
 	if err := r.forget(ctx, what); err != nil {
-		r.log.Error().Err(err).Msg("what may have been revoked is not forgotten")
+		r.log.Error().Err(err).Msg("this node's caches could not be cleared after a revocation with an unknown outcome")
 	}
 	if r.fellows.Load() != nil {
 		r.owe()

@@ -36,9 +36,9 @@ var (
 	// ErrWithdrawn is an ErrUnavailable of new work that was not sent: its caller left, or it
 	// would have been written after its caller's deadline.
 	ErrWithdrawn = fmt.Errorf("%w: withdrawn before it was sent", ErrUnavailable)
-	// ErrOutdated: what the commit was decided on was forgotten before it was sent (Commit.Basis);
-	// nothing of this commit was written, and it is decided again.
-	ErrOutdated = errors.New("journal: decided on what was forgotten")
+	// ErrOutdated: data that the commit was decided on was revoked before the commit was sent
+	// (Commit.Basis). Nothing was written; the actor decides again.
+	ErrOutdated = errors.New("journal: the commit was decided on data that has been revoked since; nothing was written")
 	// ErrUnsettled: the caller's context ended while the commit was in flight.
 	ErrUnsettled = errors.New("journal: the outcome is not known yet")
 )

@@ -23,7 +23,7 @@ var (
 	filesDocumentsSQL   = queries.Get("files_documents")
 )
 
-// What files are of: the first part of their keys.
+// The first part of a file's key.
 const (
 	attachmentFiles = "attachments"
 	documentFiles   = "documents"

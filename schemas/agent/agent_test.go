@@ -90,7 +90,7 @@ func TestManifestFieldsAreChecked(t *testing.T) {
 		{"a model without a name", `{"model": {"provider": "openai", "name": null, "temperature": null, "thinking": null}}`, "manifest.model.name: must not be null; manifest.model.temperature: must not be null"},
 		{"null in lists", `{` + model + `, "tools": {"mcp": [null]}, "hitl": {"rules": [{"tool": "*", "on_timeout": null}]}}`, "manifest.tools.mcp[0]: must be an object; manifest.hitl.rules[0].on_timeout: must not be null"},
 		{"not JSON", `{"model": `, "manifest: is not JSON"},
-		{"two documents", `{` + model + `} {}`, "manifest: has something behind its end"},
+		{"two documents", `{` + model + `} {}`, "manifest: has data after the end of the JSON document"},
 		{"not UTF-8", "{\"instructions\": \"\xff\"}", "manifest: is not UTF-8"},
 		{"too deep", strings.Repeat("[", 100) + strings.Repeat("]", 100), "manifest: nests deeper"},
 		{"too large", `{` + model + `, "instructions": "` + strings.Repeat("x", MaxBytes) + `"}`, "manifest: must have at most"},

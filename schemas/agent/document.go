@@ -45,7 +45,7 @@ func read(doc []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has something behind its end")
+		return nil, errors.New("has data after the end of the JSON document")
 	}
 	return v, nil
 }

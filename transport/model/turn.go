@@ -14,7 +14,7 @@ const (
 
 var (
 	errAnswerTooLong = errors.New("the answer is too long")
-	errMalformed     = errors.New("the stream holds what is no JSON")
+	errMalformed     = errors.New("the stream contains data that is not JSON")
 )
 
 // turn collects what the model has sent so far.

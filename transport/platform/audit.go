@@ -90,7 +90,7 @@ func (p *Platform) usage(ctx context.Context, c *edge.Caller, in *listUsage) (*a
 		from = *in.From
 	}
 	if from.After(to) {
-		return nil, problem.Invalid("from", "must not be behind to")
+		return nil, problem.Invalid("from", "must not be later than to")
 	}
 	by := in.GroupBy
 	if by == "" {

@@ -251,7 +251,7 @@ func TestPeopleRoutes(t *testing.T) {
 
 		{"usage of nothing", "GET", "/v1/usage", "", 200, "", `{"items":[]}`, ""},
 		{"usage by something else", "GET", "/v1/usage?group_by=run", "", 400, "VALIDATION", "group_by", ""},
-		{"usage from behind to", "GET", "/v1/usage?from=2026-02-01T00:00:00Z&to=2026-01-01T00:00:00Z", "", 400, "VALIDATION", "from: must not be behind to", ""},
+		{"usage from later than to", "GET", "/v1/usage?from=2026-02-01T00:00:00Z&to=2026-01-01T00:00:00Z", "", 400, "VALIDATION", "from: must not be later than to", ""},
 		{"usage from what is no time", "GET", "/v1/usage?from=2026", "", 400, "VALIDATION", "from", ""},
 		{"records of nothing", "GET", "/v1/usage/records", "", 200, "", `{"items":[],"next_cursor":null}`, ""},
 		{"records of an unknown kind", "GET", "/v1/usage/records?kind=x", "", 400, "VALIDATION", "kind", ""},

@@ -61,7 +61,7 @@ func (p *Platform) stats(ctx context.Context, c *edge.Caller, in *getStats) (*ap
 		from = *in.From
 	}
 	if from.After(to) {
-		return nil, problem.Invalid("from", "must not be behind to")
+		return nil, problem.Invalid("from", "must not be later than to")
 	}
 	step := in.Step
 	if step == "" {

@@ -19,8 +19,8 @@ import (
 	"agentsvc/transport/mcp"
 )
 
-// What an agent may call, as far as tables and tool servers say: who is asked for
-// its list, as whom, and what counts when it does not answer.
+// Lists of tools: which servers are asked, with which credential, and which list is used when a
+// server does not answer.
 
 // listedAs is a server as one credential sees it; without one the connection is
 // zero.
@@ -165,8 +165,8 @@ func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, 
 	return v, nil
 }
 
-// targets are a server as whom its tools are listed: with each credential that a
-// grant of the agent could choose. without says that a grant finds none.
+// targets returns s once for each credential that a grant of the agent may use. without reports
+// that a grant has no credential.
 func (b *Toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (out []mcp.Target, without bool) {
 	seen := map[id.ConnectionID]bool{}
 	for i := range access.Grants {

@@ -339,7 +339,7 @@ func TestDecisions(t *testing.T) {
 		"edit with no object":      {[]string{"edit", firstID, "--yes", "--args", "[1]"}, "", 2, nil, "", "svc: --args: must be a JSON object"},
 		"edit with a missing file": {[]string{"edit", firstID, "--yes", "--args", "@/none"}, "", 2, nil, "", "svc: --args: open /none: no such file or directory"},
 		"respond without feedback": {[]string{"respond", firstID}, "", 2, nil, "", `svc: required flag(s) "feedback" not set`},
-		"respond, empty feedback":  {[]string{"respond", firstID, "--feedback", ""}, "", 2, nil, "", "svc: --feedback: is what the model hears, it must not be empty"},
+		"respond, empty feedback":  {[]string{"respond", firstID, "--feedback", ""}, "", 2, nil, "", "svc: --feedback: must not be empty: it is the answer that the model gets"},
 		"approve nothing":          {[]string{"approve"}, "", 2, nil, "", "svc: requires at least 1 arg(s), only received 0"},
 		"no such command":          {[]string{"promote", firstID}, "", 2, nil, "", `svc: unknown command "promote" for "svc approvals"; see svc approvals --help`},
 		"edit takes one id":        {[]string{"edit", firstID, secondID, "--args", "{}"}, "", 2, nil, "", "svc: accepts 1 arg(s), received 2"},

@@ -51,7 +51,7 @@ func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if needsFeedback && *feedback == "" {
-			return errors.New("--feedback: is what the model hears, it must not be empty")
+			return errors.New("--feedback: must not be empty: it is the answer that the model gets")
 		}
 		return cli.Does(func(cmd *cobra.Command, args []string) error {
 			if !*yes && !isTerminal(cmd.InOrStdin()) {

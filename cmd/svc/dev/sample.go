@@ -142,7 +142,7 @@ func openSample(dir string) (*sample, error) {
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(b, s); err != nil {
-			return nil, fmt.Errorf("%s cannot be read: %w; move it away, and the next svc dev finds its tenant and writes it anew", filepath.Join(dir, sampleFile), err)
+			return nil, fmt.Errorf("%s cannot be read: %w; move it away: the next svc dev writes it again for the same tenant", filepath.Join(dir, sampleFile), err)
 		}
 		s.DataDir = dir
 	case !errors.Is(err, os.ErrNotExist):

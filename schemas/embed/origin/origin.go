@@ -21,7 +21,7 @@ var (
 	errScheme   = errors.New("must begin with https://")
 	errUser     = errors.New("must not name a user: https://host[:port] is enough")
 	errPath     = errors.New("must end after the host or the port: leave out the slash and what follows")
-	errWildcard = errors.New("a * stands alone, for everywhere: name each host")
+	errWildcard = errors.New("* is allowed only alone, for any origin: list each host")
 	errHost     = errors.New("the host is not written as browsers send it: labels of letters, digits and dashes, or an address")
 	errPunycode = errors.New("the host must be written as browsers send it, in Punycode (xn--…)")
 	errPort     = errors.New("the port must be a number from 1 to 65535")
