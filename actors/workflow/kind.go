@@ -116,13 +116,14 @@ func New(cfg Config) durable.Kind[State] {
 }
 
 // finishes reports whether a node waits for an effect before the run leaves it: for a call, what
-// comes before its approval, and for a walk of the end of one, whose answer is in no row yet.
+// comes before its approval, and for a walk beside tool nodes. The answer of a call is in no row while
+// its end is walked, or while it is queued behind the walk of other ends.
 func finishes(e durable.Effect) bool {
 	switch e := e.(type) {
 	case CallTool, Preview:
 		return true
 	case Walk:
-		return slices.ContainsFunc(e.Queue, func(end End) bool { return end.Node != starts && e.Of.Plan.Node(end.Node).Type == flow.Tool })
+		return slices.ContainsFunc(e.Of.Open, func(o *Step) bool { return e.Of.typeOf(o) == flow.Tool })
 	}
 	return false
 }

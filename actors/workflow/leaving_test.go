@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/workflow"
 	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/tool"
@@ -89,5 +93,69 @@ func TestACallIsFinishedByANodeThatLeaves(t *testing.T) {
 	}
 	if got := w.text(`SELECT output -> 'variables' FROM runs WHERE id = $1`, r); got != `{"z":1}` {
 		t.Error(got)
+	}
+}
+
+// remembered returns how many messages to runs of workflows changed what their activations remember, and no row.
+func remembered(t *testing.T) float64 {
+	t.Helper()
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if l := m.GetLabel(); f.GetName() == "svc_durable_decisions_total" && l[0].GetValue() == msg.KindWorkflow && l[1].GetValue() == "remembered" {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatal("the metric is gone")
+	return 0
+}
+
+// An answer that waits behind the walk of another node's end is in no row: a node that is about to stop
+// finishes that walk, and keeps the answer.
+func TestAnAnswerBehindAWalkLeavesWithItsRun(t *testing.T) {
+	w := newWorld(t)
+	answered, large := make(chan struct{}), `"`+strings.Repeat("x", 300_000)+`"`
+	w.mu.Lock()
+	w.held = answered
+	w.mu.Unlock()
+	r := w.begin(`{"nodes": [{"id": "e", "type": "wait_event", "event": "go"}, {"id": "t", "type": "tool", "tool": "shop.once", "args": {"n": 1}},
+		{"id": "z", "type": "set", "values": {"z": "{{nodes.t.json.n}}"}}], "edges": [{"from": "e", "to": "z"}, {"from": "t", "to": "z"}]}`, `null`, ``)
+	w.eventually("it is called", func() bool { return len(w.calls("shop.once", r)) == 1 })
+
+	// Of large walks a tenant has one at a time: while that of another run is being committed, that of the event waits.
+	other, start := w.started(`{"nodes": [{"id": "s", "type": "set", "values": {"x": "{{input}}"}}]}`, large, ``)
+	w.tags.mu.Lock()
+	w.tags.holds, w.tags.held, w.tags.release = other, make(chan struct{}), make(chan struct{})
+	w.tags.mu.Unlock()
+	w.ask(other, start)
+	<-w.tags.held
+	before := remembered(t)
+	w.inject(r, "go", large, "")
+	close(answered)
+	w.eventually("the answer is queued", func() bool { return remembered(t) > before })
+
+	finished := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		finished <- w.node.Finish(ctx)
+	}()
+	w.eventually("the node leaves", w.node.Finishing)
+	close(w.tags.release)
+	if err := <-finished; err != nil {
+		t.Fatal(err)
+	}
+	w.restart(0, false)
+	for _, r := range []id.RunID{r, other} {
+		if got := w.ended(r); got != "succeeded" {
+			t.Errorf("it is %s: %s", got, w.text(`SELECT error_message FROM runs WHERE id = $1`, r))
+		}
+	}
+	if got := slices.Collect(maps.Values(w.calls("shop.once", r))); !slices.Equal(got, []int{1}) {
+		t.Errorf("calls %v", got)
 	}
 }

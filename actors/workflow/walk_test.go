@@ -84,8 +84,13 @@ func TestAnAnsweredCallLeavesWithItsRun(t *testing.T) {
 	if !finishes(walk) {
 		t.Error("the node does not wait for the walk")
 	}
-	if finishes(workflow.Walk{Of: &s, Queue: []workflow.End{{Node: 2}}}) {
-		t.Error("the node waits for the walk of a timer, which comes again")
+	if !finishes(workflow.Walk{Of: &s, Queue: []workflow.End{{Node: 2}}}) {
+		t.Error("the node does not wait for the walk of a timer, behind which answers are queued")
+	}
+	timer := s
+	timer.Open = s.Open[2:]
+	if finishes(workflow.Walk{Of: &timer, Queue: []workflow.End{{Node: 2}}}) {
+		t.Error("the node waits for the walk of a timer alone, which comes again")
 	}
 	next, facts, err := plan.End(t.Context(), begun, 0, flow.ToolOutput("1"))
 	if err != nil {

@@ -80,6 +80,10 @@ type tagged struct {
 	after  bool
 	killed chan struct{} // closed then
 	over   bool
+
+	holds   id.RunID      // a run whose commits wait; zero: none
+	held    chan struct{} // closed at the first of them
+	release chan struct{} // closed when they go on
 }
 
 func (w *tagged) Do(ctx context.Context, c *journal.Commit) error {
@@ -95,7 +99,12 @@ func (w *tagged) Do(ctx context.Context, c *journal.Commit) error {
 		close(w.killed)
 	}
 	after := w.after
+	holds := slices.ContainsFunc(c.Rows, func(r journal.Row) bool { u, ok := r.(*engine.RunUpdate); return ok && u.ID == w.holds })
 	w.mu.Unlock()
+	if holds {
+		close(w.held)
+		<-w.release
+	}
 	if here && !after {
 		return journal.ErrFenced
 	}
