@@ -45,7 +45,7 @@
 // Events wake waiting nodes of their name, the oldest first, each event one node.
 //
 // Limits: those of package flow; 1,000 events, of which 8 MiB may wait. A node walks at most as
-// many runs at a time as it has CPUs, and at most half as many that are not quick.
+// many runs at a time as it has CPUs, and at most half as many that are not quick; tenants take turns.
 //
 // Loss: none. A queued end that is lost with its activation comes again from its row.
 package workflow

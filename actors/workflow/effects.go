@@ -24,6 +24,7 @@ import (
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
 	"agentsvc/schemas/tool"
+	"agentsvc/schemas/turn"
 )
 
 // Store reads rows (engine.Store).
@@ -178,7 +179,8 @@ const soon = 200 * time.Millisecond
 
 // walk takes the ends through the graph. A walk that is not quick begins again behind the other
 // slow ones, with one end: they have half of the CPUs, so a definition that is made to be
-// expensive does not hold up other runs.
+// expensive does not hold up quick walks, and tenants take turns, so it holds up other tenants' for
+// one walk.
 //
 // A walk that leaves much is forgotten until there is a place for it, and then done again.
 //
@@ -264,15 +266,13 @@ func (m *Walked) onlyCall(s *State) *Step {
 	return nil
 }
 
-// within walks once it has a place in a lane. It reports false if the walk takes longer than limit
-// or the plan allows, or if ctx ends.
-func within(ctx context.Context, lane chan struct{}, limit time.Duration, plan *flow.Plan, e Walk) (Walked, bool) {
-	select {
-	case lane <- struct{}{}:
-		defer func() { <-lane }()
-	case <-ctx.Done():
+// within walks once it has a place in a lane, for which tenants take turns. It reports false if the walk
+// takes longer than limit or the plan allows, or if ctx ends.
+func within(ctx context.Context, lane *turn.Places, limit time.Duration, plan *flow.Plan, e Walk) (Walked, bool) {
+	if lane.Take(ctx, e.Of.Tenant) != nil {
 		return Walked{}, false
 	}
+	defer lane.Give(e.Of.Tenant)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return through(ctx, plan, e)

@@ -25,6 +25,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
+	"agentsvc/schemas/turn"
 	"agentsvc/schemas/webhook"
 )
 
@@ -79,13 +80,12 @@ const (
 type kind struct {
 	cfg   Config
 	plans *plans
-	quick chan struct{} // holds a value for each walk under way
-	slow  chan struct{} // the same for walks that are not quick
+	quick *turn.Places // of quick walks
+	slow  *turn.Places // of those that are not
 	large *large
 }
 
-// New is the kind workflow.
-func New(cfg Config) durable.Kind[State] {
+func newKind(cfg Config) *kind {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
@@ -95,11 +95,17 @@ func New(cfg Config) durable.Kind[State] {
 	if cfg.soon == 0 {
 		cfg.quickWalk, cfg.soon = quickWalk, soon
 	}
-	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]keptPlan{}},
-		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), large: newLarge()}
+	quick, slow := runtime.GOMAXPROCS(0), max(1, runtime.GOMAXPROCS(0)/2)
+	return &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]keptPlan{}},
+		quick: turn.New(quick, quick), slow: turn.New(slow, slow), large: newLarge()}
+}
+
+// New is the kind workflow.
+func New(cfg Config) durable.Kind[State] {
+	k := newKind(cfg)
 	return durable.Kind[State]{
 		Name:     msg.KindWorkflow,
-		Machine:  Machine{Slots: cfg.Slots != nil},
+		Machine:  Machine{Slots: k.cfg.Slots != nil},
 		Load:     k.load,
 		Create:   k.create,
 		Rows:     k.rows,
