@@ -34,12 +34,15 @@ func (w waiter) compare(o waiter) int {
 func newSlots(limit int) slots { return slots{limit: limit, running: map[id.RunID]place{}} }
 
 // acquire adds a run to the waiting ones and returns the runs that may run now. A run that
-// has a slot is returned again, unless it is known to be running.
+// has a slot is returned again, unless it is known to be running: that it asks again shows that
+// it still starts, as a workflow's run does whose first walk waits.
 func (s *slots) acquire(now time.Time, run id.RunID, created time.Time) []id.RunID {
 	if p, ok := s.running[run]; ok {
 		if p.seen || s.unknown {
 			return nil
 		}
+		p.since = now
+		s.running[run] = p
 		return []id.RunID{run}
 	}
 	w := waiter{run, created}
@@ -96,8 +99,8 @@ func (s *slots) grant(now time.Time) []id.RunID {
 
 // reconcile takes the running runs from a read of Postgres that began at asked, and returns
 // the runs that may run now. A run that was running and is not any more loses its slot. So
-// does a run that got its slot more than grace before and is not running yet, because
-// nothing would release it.
+// does a run that last asked for its slot more than grace before and is not running yet,
+// because nothing would release it.
 func (s *slots) reconcile(asked time.Time, running []id.RunID, grace time.Duration) []id.RunID {
 	for run, p := range s.running {
 		if held := asked.Sub(p.since); (held > grace || p.seen && held > 0) && !slices.Contains(running, run) {

@@ -66,6 +66,26 @@ func TestSlotsBelievePostgres(t *testing.T) {
 	}
 }
 
+// A run that begins slowly keeps its slot as long as it asks for it, and loses it once its node is gone.
+func TestSlotsAreKeptWhileTheirRunsBegin(t *testing.T) {
+	s := newSlots(1)
+	s.acquire(epoch, runID(1), epoch)
+	s.acquire(epoch, runID(2), epoch.Add(1))
+	now := epoch
+	for range 10 {
+		now = now.Add(grace / 2)
+		if got := s.acquire(now, runID(1), epoch); !slices.Equal(got, []id.RunID{runID(1)}) {
+			t.Errorf("granted %v", got)
+		}
+		if got := s.reconcile(now.Add(grace/4), nil, grace); got != nil {
+			t.Errorf("a run that begins has its slot, granted %v", got)
+		}
+	}
+	if got := s.reconcile(now.Add(grace+1), nil, grace); !slices.Equal(got, []id.RunID{runID(2)}) {
+		t.Errorf("the slot of a run that asks no more is free, granted %v", got)
+	}
+}
+
 // A run that continues after an approval is counted at once and does not wait.
 func TestSlotsAreTakenBackAfterAnApproval(t *testing.T) {
 	s := newSlots(1)

@@ -22,7 +22,8 @@ func Address(t id.TenantID) cluster.Address {
 }
 
 const (
-	// grace is how long a run that was granted a slot may take to be running.
+	// grace is how long a run that was granted a slot may take to be running, or to ask for it
+	// again: its node repeats that every wishEvery.
 	grace = 15 * time.Second
 	// reconcileEvery is how often slots are compared with Postgres while runs wait for them.
 	reconcileEvery = 5 * time.Second
