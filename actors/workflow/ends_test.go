@@ -212,6 +212,25 @@ func TestANodeWhoseEdgeFailsKeepsWhatCameBack(t *testing.T) {
 	w.t = t
 }
 
+// A run whose error quotes what cannot be stored, or much, fails with that error all the same.
+func TestAnErrorThatQuotesWhatCannotBeStored(t *testing.T) {
+	w := newWorld(t)
+	for _, k := range []string{`a\u0000b`, strings.Repeat("k", 1<<20)} {
+		r := w.begin(`{"nodes": [{"id": "t", "type": "tool", "tool": "shop.once", "args": {"k": "{{input.k}}"}}, {"id": "c", "type": "condition", "expression": "variables[nodes.t.json.k] == 1"}],
+			"edges": [{"from": "t", "to": "c"}]}`, `{"k": "`+k+`"}`, ``)
+		if got := w.ended(r); got != "failed EXPRESSION_FAILED" {
+			t.Errorf("it is %s", got)
+		}
+		if got := w.text(`SELECT string_agg(name || ' ' || status, ', ' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r); got != "t succeeded, c failed" {
+			t.Errorf("steps %s", got)
+		}
+		if got := w.text(`SELECT error_message FROM runs WHERE id = $1`, r); len(got) > 3_000 || !strings.Contains(got, "no such key: ") {
+			t.Errorf("a message of %d bytes: %.100s", len(got), got)
+		}
+		w.exact(r)
+	}
+}
+
 // So does a node whose output is more than the run can hold.
 func TestANodeThatLeavesTooMuchKeepsItsAnswer(t *testing.T) {
 	w := newWorld(t)

@@ -12,6 +12,7 @@ import (
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
@@ -26,6 +27,9 @@ type decision = durable.Decision[State]
 
 // maxEvents bounds the events of one run.
 const maxEvents = 1_000
+
+// maxMessage bounds the message of a failed run, in characters.
+const maxMessage = 2_000
 
 const internalMessage = "The run could not go on because of an internal error."
 
@@ -572,8 +576,9 @@ func (c *change) cancel() bool {
 	return open
 }
 
+// fail ends the run. The message may quote what nodes left: what cannot be stored of that goes.
 func (c *change) fail(code lifecycle.Failure, message string) {
-	c.s.Error = &Failure{code, message}
+	c.s.Error = &Failure{code, problem.Clip(model.Clean(message), maxMessage)}
 	c.end(lifecycle.RunFailed)
 }
 
