@@ -41,7 +41,8 @@ type Call struct {
 	Again bool
 	// Previewed says that what comes before the approval has ended. It belongs to the activation.
 	Previewed bool
-	// Answer is the outcome of a call that was answered on a node that the run was leaving.
+	// Answer is the outcome of a call that was answered on a node that the run was leaving, or that
+	// is in a row before a commit that may be refused.
 	Answer *tool.Outcome
 }
 
@@ -239,6 +240,9 @@ func (c *change) answer(m ToolAnswered) bool {
 	case c.leaving: // nothing is walked here any more
 		c.keep(o, m.Outcome)
 		return true
+	case m.Outcome.IsError && o.Call.Answer == nil && c.pending():
+		c.keep(o, m.Outcome)
+		return true
 	case m.Outcome.IsError:
 		c.toolFailed(o, m.Outcome)
 		return true
@@ -261,6 +265,23 @@ func (c *change) keep(o *Step, out tool.Outcome) {
 	call.Answer, answered.Call = &out, &call
 	c.set(o, &answered)
 	c.fact(CallAnswered{&answered})
+}
+
+// pending reports whether an approval of the run may have been decided by now. A commit that then ends the
+// run is refused, and with it goes what is in memory: the answers of calls are kept before it.
+func (c *change) pending() bool {
+	return slices.ContainsFunc(c.s.Open, func(o *Step) bool { return o.Approval != nil && !o.Approval.Status.Terminal() })
+}
+
+// keepQueued keeps the answers of queued ends, which stay queued. It reports whether there were any.
+func (c *change) keepQueued() (kept bool) {
+	for _, e := range c.s.Queue {
+		if o := c.s.step(e.Node); o != nil && o.Call != nil && o.Call.Answer == nil {
+			c.keep(o, tool.Outcome{Content: e.Output.Text, Shown: e.Shown})
+			kept = true
+		}
+	}
+	return kept
 }
 
 // keepAnswers keeps the answers of queued ends, which are not walked here any more.

@@ -112,6 +112,8 @@ type (
 		Step *Step
 		Of   *State
 	}
+	// GiveAnswer gives the kept answer of a call that failed.
+	GiveAnswer struct{ Step *Step }
 	// CancelChild cancels a child of a run that has ended with so many steps, and reads what all
 	// its children used.
 	CancelChild struct {
@@ -137,6 +139,9 @@ func (e Preview) Key() string { return "preview/" + strconv.Itoa(e.Step.Idx) }
 
 // Key is stable over re-performance: a call that is sent again has the same key.
 func (e CallTool) Key() string { return "tool/" + strconv.Itoa(e.Step.Idx) }
+
+// Key is stable over re-performance.
+func (e GiveAnswer) Key() string { return "answer/" + strconv.Itoa(e.Step.Idx) }
 
 // Key is stable over re-performance.
 func (e CancelChild) Key() string { return "cancel/" + e.Run.String() }
@@ -167,6 +172,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		k.answered(e, began, &m.Outcome)
 		m.Walked = k.ahead(ctx, e, &m.Outcome)
 		return m
+	case GiveAnswer:
+		return ToolAnswered{Idx: e.Step.Idx, Outcome: *e.Step.Call.Answer}
 	case CancelChild:
 		return k.cancelChild(ctx, a.Address, e)
 	}

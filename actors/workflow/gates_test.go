@@ -255,6 +255,39 @@ func TestACallFailsBesideAVote(t *testing.T) {
 	w.exact(r)
 }
 
+// A run may end while the decision of a gate is on its way to it, and its commit is then refused: it is
+// repeated, and the call beside the gate keeps what came back.
+func TestACallEndsBesideADecision(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ name, tool, want, step string }{
+		{"it fails", "shop.fails", "failed TOOL_FAILED", "failed " + tool.ErrToolTimeout},
+		{"what follows fails", "shop.once", "failed EXPRESSION_FAILED", "succeeded "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.t = t
+			held := make(chan struct{})
+			w.mu.Lock()
+			w.held = held
+			w.mu.Unlock()
+			r := w.begin(`{"nodes": [{"id": "t", "type": "tool", "tool": "`+c.tool+`"}, {"id": "g", "type": "gate", "title": "x"}, {"id": "c", "type": "condition", "expression": "input.missing"}],
+				"edges": [{"from": "t", "to": "c"}]}`, `{}`, ``)
+			a := w.approval(r, "g")
+			w.eventually("it is called", func() bool { return len(w.calls(c.tool, r)) == 1 })
+			// As a decision of which the run is not told yet.
+			w.exec(`UPDATE approvals SET version = version + 1, status = 'approved', decision = 'approve', approvals_so_far = required_approvals, decided_at = now() WHERE id = $1`, a)
+			close(held)
+			if got := w.ended(r) + ", " + w.text(`SELECT status FROM approvals WHERE id = $1`, a); got != c.want+", approved" {
+				t.Error(got)
+			}
+			if got := w.text(`SELECT status || ' ' || coalesce(CASE WHEN status = 'failed' THEN output ->> 'error' END, '') FROM run_steps WHERE run_id = $1 AND name = 't'`, r); got != c.step {
+				t.Errorf("the step is %s", got)
+			}
+			w.exact(r)
+		})
+	}
+	w.t = t
+}
+
 // A run that is told of its approvals while they wait reads for which roles they do: its end cancels
 // what it has read.
 func TestAnEscalationIsRead(t *testing.T) {

@@ -108,7 +108,7 @@ func order(m any) bool {
 }
 
 // Owed returns what the run waits for by itself: a slot, a walk, the versions of agents, plans,
-// previews and answers of calls, the end of children that it cancels.
+// previews and answers of calls, failures that are kept, the end of children that it cancels.
 func (mc Machine) Owed(s State) []durable.Effect {
 	var owed []durable.Effect
 	switch {
@@ -135,6 +135,8 @@ func (mc Machine) Owed(s State) []durable.Effect {
 				owed = append(owed, Preview{Step: o, Of: &s})
 			case t == flow.Tool && o.Call.Called && o.Call.Answer == nil && !s.ends(o.Node):
 				owed = append(owed, CallTool{Step: o, Of: &s})
+			case t == flow.Tool && o.Call.Called && o.Call.Answer != nil && o.Call.Answer.IsError:
+				owed = append(owed, GiveAnswer{Step: o})
 			}
 		}
 	}
@@ -245,6 +247,9 @@ func (c *change) walked(m Walked) bool {
 		return false
 	}
 	c.s.Walks++
+	if (m.Failure != nil || m.Fault != "") && c.pending() && c.keepQueued() {
+		return true // the walk is owed anew, and fails again
+	}
 	if c.s.Status == lifecycle.RunQueued {
 		c.begin()
 	} else {
