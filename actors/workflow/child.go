@@ -3,6 +3,7 @@ package workflow
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"time"
 
 	"agentsvc/schemas/id"
 )
@@ -11,9 +12,14 @@ import (
 // and is in the run's shard.
 func child(run id.RunID, idx int) id.RunID { return id.RunID{UUID: derived(run, "run", idx)} }
 
-// approvalOf returns the id of the approval of a step, which is derived likewise.
-func approvalOf(run id.RunID, idx int) id.ApprovalID {
-	return id.ApprovalID{UUID: derived(run, "approval", idx)}
+// approvalOf returns the id of the approval of a step that opens now: lists of approvals are in the
+// order of their ids, and a gate may open long after its run began.
+func approvalOf(run id.RunID, idx int, now time.Time) id.ApprovalID {
+	a := id.ApprovalID{UUID: derived(run, "approval", idx)}
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(now.UnixMilli()))
+	copy(a.UUID[:6], ms[2:])
+	return a
 }
 
 func derived(run id.RunID, what string, idx int) id.UUID {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -286,6 +287,24 @@ func TestACallEndsBesideADecision(t *testing.T) {
 		})
 	}
 	w.t = t
+}
+
+// The newest approval is the first of the lists, also that of a run which began long before: they are in
+// the order of the ids.
+func TestALateGateIsTheNewest(t *testing.T) {
+	w := newWorld(t)
+	const gate = `{"id": "g", "type": "gate", "title": "x"}`
+	late := w.begin(`{"nodes": [{"id": "e", "type": "wait_event", "event": "go"}, `+gate+`], "edges": [{"from": "e", "to": "g"}]}`, `null`, ``)
+	early := w.begin(`{"nodes": [`+gate+`]}`, `null`, ``)
+	first := w.approval(early, "g")
+	w.inject(late, "go", `1`, "")
+	if got := w.approval(late, "g"); slices.Compare(got.UUID[:], first.UUID[:]) <= 0 || got.Shard() != late.Shard() {
+		t.Errorf("%s opened after %s, in shard %d", got, first, got.Shard())
+	}
+	for _, r := range []id.RunID{late, early} {
+		w.ask(r, msg.CancelRun{})
+		w.ended(r)
+	}
 }
 
 // A run that is told of its approvals while they wait reads for which roles they do: its end cancels

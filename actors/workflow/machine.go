@@ -344,7 +344,7 @@ func (c *change) nodeBegan(f *Fact) {
 	c.fact(NodePaused{Step: o, Seq: c.seq()})
 	switch {
 	case n.Type == flow.Gate, n.Type == flow.HumanTask:
-		c.ask(o, approvalOf(c.s.ID, o.Idx), terms(n))
+		c.ask(o, approvalOf(c.s.ID, o.Idx, c.now), terms(n))
 	case n.Type == flow.Delay:
 		c.fact(TimerSet{o.timer(), c.now.Add(duration(n.Seconds, time.Second))})
 	case n.Type == flow.WaitEvent && n.TimeoutMinutes > 0:
