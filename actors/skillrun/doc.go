@@ -29,7 +29,8 @@
 // of the calling run names.
 //
 // One key: a run holds its idempotency key while it is open, and for good once the receipt is
-// written. A unique index refuses a second one.
+// written. A unique index refuses a second one. Values that the approver edited have a key of their own, which
+// the run takes with the decision; if another run has that, this one ends.
 //
 // Order: messages are decided one after another. Commit runs click, later steps and checks in one
 // effect, so that a node that leaves finishes them.

@@ -47,6 +47,8 @@ type Session interface {
 type Store interface {
 	// Run returns the row; nil if there is none.
 	Run(ctx context.Context, t id.TenantID, r id.SkillRunID) (*store.SkillRun, error)
+	// Holder returns the run that holds an idempotency key; nil if none does.
+	Holder(ctx context.Context, t id.TenantID, key string) (*id.SkillRunID, error)
 	// Skill returns the skill; nil if there is none.
 	Skill(ctx context.Context, t id.TenantID, s id.SkillID) (*store.Skill, error)
 	// Standing reads how an approval and a run stand.
@@ -475,7 +477,18 @@ func (k *kind) approvable(ctx context.Context, a cluster.Address, row *store.Ski
 	if len(faults) > 0 {
 		return Approvable{Why: skill.InvalidArgs(faults).Error()}, nil
 	}
-	return Approvable{Approved: true, Values: b.Values.JSON()}, nil
+	out := Approvable{Approved: true, Values: b.Values.JSON(), Key: row.Key}
+	if row.AgentRun != nil {
+		out.Key = skill.Key(a.Tenant, *row.AgentRun, row.Slug, opOf(row.Mode), b.Values)
+	}
+	if out.Key != row.Key { // edited
+		holder, err := k.cfg.Store.Holder(ctx, a.Tenant, out.Key)
+		if err != nil {
+			return nil, err
+		}
+		out.Taken = holder != nil
+	}
+	return out, nil
 }
 
 // open is a page with the place of the node that it takes. desk holds the page of an activation

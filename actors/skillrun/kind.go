@@ -150,7 +150,7 @@ var (
 	}, "agent_run_id uuid match, "+swapped)
 )
 
-const swapped = "status text, code text, held boolean, args bytea keep, precommit json, steps json, verification json, result json, compensation json, fault json, " +
+const swapped = "status text, code text, key text keep, held boolean, args bytea keep, precommit json, steps json, verification json, result json, compensation json, fault json, " +
 	"state bytea, finished_at timestamptz"
 
 type insert struct {
@@ -178,6 +178,7 @@ type update struct {
 	s *State
 	journal.Guard
 	args []byte    // nil: as they are
+	key  *string   // nil: as it is
 	of   *id.RunID // the run that called, if this is the receipt
 }
 
@@ -194,7 +195,7 @@ func (u *update) Put(v *journal.Values) {
 	if u.of != nil {
 		v.UUID(u.of.UUID)
 	}
-	v.Text(string(s.Status)).TextOrNull(orNull(s.Code)).Bool(s.HoldsKey()).Bytes(u.args)
+	v.Text(string(s.Status)).TextOrNull(orNull(s.Code)).TextOrNull(u.key).Bool(s.HoldsKey()).Bytes(u.args)
 	v.JSON(doc(s.Page)).JSON(list(s.Steps)).JSON(list(s.Checks)).JSON(s.Result).JSON(doc(s.Record.Compensation)).JSON(doc(s.Fault))
 	v.Bytes(s.encode()).TimeOrNull(s.FinishedAt)
 }
@@ -251,7 +252,7 @@ func (k *kind) rows(a cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Moved, Claimed:
 			u := &update{s: s, Guard: prev.Guard}
 			if s.Edited && !prev.State.Edited {
-				u.args = k.seal(s)
+				u.args, u.key = k.seal(s), &s.Key
 			}
 			if s.Phase == skill.Committing && prev.State.Phase != skill.Committing {
 				u.of = s.AgentRun

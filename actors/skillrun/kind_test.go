@@ -211,6 +211,57 @@ func TestOnlyApprovedArgumentsAreCommitted(t *testing.T) {
 	}
 }
 
+// Edited values have a key of their own: what the call asked for first was not committed, and is under no key any more. If
+// another run of the conversation has the values, or takes them at the same time, one of the two clicks.
+func TestEditedValuesHaveTheirKey(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	edit := func(c *call, amount int) *call {
+		c.args = fmt.Appendf(nil, `{"amount":%d}`, amount)
+		c.decides("edited", c.args)
+		return c
+	}
+	at := func(c *call, step int) *call { // approvals of one run are of different steps
+		w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, $3, 'tool', 't', 'waiting', 3, now())`, w.tenant, c.run, step)
+		c.step = step
+		return c
+	}
+	holds := func(of *call, want *call) {
+		t.Helper()
+		holder, err := w.rows.Holder(t.Context(), w.tenant, of.start.Key)
+		if err != nil || (holder == nil) != (want == nil) || want != nil && *holder != want.id() {
+			t.Errorf("the key of %s is held by %v, %v", of.start.Values, holder, err)
+		}
+	}
+	first := edit(w.calls(n, w.agentRun(), 7).prepared(), 9)
+	first.must(first.commit())
+	first.becomes("succeeded, ended, held")
+	again, other := at(w.calls(n, first.run, 7), 2), at(w.calls(n, first.run, 8), 3)
+	holds(again, nil)
+	holds(w.calls(n, first.run, 9), first)
+	again.prepared().approves().becomes("succeeded, ended, held")
+	edit(other.prepared(), 9)
+	other.must(other.commit())
+	other.becomes("failed, ended")
+	if got := w.text(`SELECT fault ->> 'message' FROM browser_skill_runs WHERE id = $1`, other.id()); !strings.Contains(got, "Another call has the values") || len(s.clicked(other.id())) > 0 {
+		t.Errorf("it says %q, clicked %v", got, s.clicked(other.id()))
+	}
+	run := w.agentRun()
+	both := []*call{edit(w.calls(n, run, 1).prepared(), 3), edit(at(w.calls(n, run, 2), 2).prepared(), 3)}
+	var wg sync.WaitGroup
+	for _, c := range both {
+		wg.Go(func() { c.must(c.commit()) })
+	}
+	wg.Wait()
+	testkit.Eventually(t, "both end", func() bool {
+		return strings.Contains(both[0].row(), "ended") && strings.Contains(both[1].row(), "ended")
+	})
+	if a, b := s.clicked(both[0].id()), s.clicked(both[1].id()); len(a)+len(b) != 1 || !slices.Equal(append(a, b...), []string{"3"}) {
+		t.Errorf("clicked %v and %v; %s and %s", a, b, both[0].row(), both[1].row())
+	}
+}
+
 // An edit of a parameter that stands in the address is committed on the page of the new address, and on no other one.
 func TestAnEditedAddressIsCommitted(t *testing.T) {
 	t.Parallel()

@@ -191,14 +191,21 @@ func (c *change) commit(m msg.CommitSkill, known *durable.Answered) (decision, e
 	switch {
 	case answer.Unfit != "":
 		c.unfit(answer.Unfit)
+	case answer.Taken:
+		c.unfit(taken)
 	case !answer.Approved:
 		return decision{}, problem.New(problem.CodeInvalidArgs, answer.Why)
 	case c.happens(skill.Approved, nil):
 		c.s.Edited, c.s.Changed = !bytes.Equal(c.s.Values, answer.Values), skill.Changed(c.s.Values, answer.Values)
 		c.s.Values = answer.Values
+		if c.s.Edited {
+			c.s.Key = answer.Key // what was filled first is not committed, so that a call may ask for it again
+		}
 	}
 	return c.done(), nil
 }
+
+const taken = "Another call has the values that were approved. Nothing was committed by this one."
 
 // question returns the question that was answered, if it is of type Q.
 func question[Q any](known *durable.Answered) (q Q, ok bool) {
@@ -354,7 +361,13 @@ func (c *change) effectFailed(key string) {
 // refused ends a run whose rows the database refuses, without what it was to show.
 func (c *change) refused(m any) (decision, error) {
 	switch m.(type) {
-	case msg.CommitSkill, msg.WithdrawSkill, msg.RepeatSkill:
+	case msg.CommitSkill:
+		if c.s.Phase == skill.Waiting { // another run took the key of the edited values meanwhile
+			c.unfit(taken)
+			return c.done(), nil
+		}
+		return decision{}, problem.New(problem.CodeInternal, "")
+	case msg.WithdrawSkill, msg.RepeatSkill:
 		return decision{}, problem.New(problem.CodeInternal, "")
 	}
 	c.s.Record = Record{Shots: c.s.Shots}

@@ -256,9 +256,16 @@ func TestCommitReadsTheApproval(t *testing.T) {
 	if _, err = (Machine{}).Decide(s, no, now); !errors.Is(err, problem.New(problem.CodeInvalidArgs, "")) {
 		t.Errorf("not approved: %v", err)
 	}
-	edited := tell(t, s, map[reflect.Type]any{reflect.TypeFor[CheckApproval](): Approvable{Approved: true, Values: json.RawMessage(`{"amount":8}`)}}, approve)
-	if string(edited.Values) != `{"amount":8}` || !edited.Edited {
-		t.Errorf("%s", edited.Values)
+	edited := tell(t, s, map[reflect.Type]any{reflect.TypeFor[CheckApproval](): Approvable{Approved: true, Values: json.RawMessage(`{"amount":8}`), Key: "k8"}}, approve)
+	if string(edited.Values) != `{"amount":8}` || !edited.Edited || edited.Key != "k8" {
+		t.Errorf("%s under the key %s", edited.Values, edited.Key)
+	}
+	held := tell(t, s, map[reflect.Type]any{reflect.TypeFor[CheckApproval](): Approvable{Approved: true, Taken: true, Values: json.RawMessage(`{"amount":8}`), Key: "k8"}}, approve)
+	if held.Outcome() != skill.OutcomeFailed || held.HoldsKey() || held.Key != "k" || held.Edited {
+		t.Errorf("another run holds the key of the edited values: %+v", held)
+	}
+	if late := tell(t, s, nil, durable.Refused{Msg: approve}); late.Outcome() != skill.OutcomeFailed || late.HoldsKey() || late.Fault.Message != held.Fault.Message {
+		t.Errorf("another run took the key meanwhile: %+v", late)
 	}
 	other8 := ready
 	other8.Report = pointer(*ready.Report)

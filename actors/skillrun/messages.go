@@ -45,7 +45,9 @@ type (
 		Approved bool
 		Why      string // it is not approved: for people
 		Unfit    string // the skill may not run any more
+		Taken    bool   // another run holds the key of the values
 		Values   json.RawMessage
+		Key      string // of the values
 	}
 	// Look asks what became of the approval and of the agent's run.
 	Look struct{}

@@ -342,6 +342,7 @@ type call struct {
 	start    msg.StartSkill
 	approval id.ApprovalID
 	args     json.RawMessage
+	step     int // of the run; 0: 1
 }
 
 // agentRun makes a run of the agent.
@@ -443,8 +444,8 @@ func (c *call) asked(args json.RawMessage) {
 	c.w.t.Helper()
 	digest := tool.Digest(args)
 	c.w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at, browser_skill_run_id)
-		VALUES ($1, $2, $3, 1, 'low', 'admin', 1, 't', '{}', '\x03', $4, '{}', 'reject', now() + interval '1 hour', now(), now(), $5)
-		ON CONFLICT (run_id, step_idx) DO UPDATE SET digest = excluded.digest`, c.w.tenant, c.approval, c.run, digest[:], c.start.Run)
+		VALUES ($1, $2, $3, $6, 'low', 'admin', 1, 't', '{}', '\x03', $4, '{}', 'reject', now() + interval '1 hour', now(), now(), $5)
+		ON CONFLICT (run_id, step_idx) DO UPDATE SET digest = excluded.digest`, c.w.tenant, c.approval, c.run, digest[:], c.start.Run, max(1, c.step))
 }
 
 // decides writes a decision as the approval's actor does.

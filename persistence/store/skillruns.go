@@ -55,6 +55,9 @@ type SkillRun struct {
 	Version, Epoch int64
 }
 
+// Holds reports whether no other run may have a key because of this one.
+func (r *SkillRun) Holds(key string) bool { return r.Held && r.Key == key }
+
 // SkillRunArgsAt returns the AAD of the values of a run.
 func SkillRunArgsAt(t id.TenantID, r id.SkillRunID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "browser_skill_runs", Row: r.String(), Column: "args"}

@@ -130,18 +130,22 @@ func joinSkills(plan []tool.Planned) {
 // Preview implements run.Tools and workflow.Tools.
 func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Planned) *tool.Outcome {
 	for tries := 1; ; tries++ {
-		run, duplicate, failed := b.startSkill(ctx, t, p)
+		run, key, failed := b.startSkill(ctx, t, p)
 		if failed != nil {
 			return failed
 		}
+		duplicate := run != p.Skill.Run
 		row, failed := b.awaitSkill(ctx, t, run, func(r *store.SkillRun) bool { return r.FinishedAt != nil || !duplicate && r.Status == skill.Prepared })
 		switch {
 		case failed != nil:
 			return failed
 		case row.FinishedAt == nil:
 			return nil
-		case duplicate && !row.Held && tries < keyTries: // an earlier call that was refused, for example: the key is free
-			continue
+		case duplicate && !row.Holds(key): // an earlier call that was refused, for example, or edited: the key is free
+			if tries < keyTries {
+				continue
+			}
+			return unbegun()
 		case hadNoBrowser(row):
 			out := tool.FailedResult(errNoBrowser, noBrowserText)
 			return &out
@@ -170,7 +174,7 @@ func (b *Toolbox) toldOf(ctx context.Context, t tool.Caller, run id.SkillRunID, 
 
 // callSkill carries out a call of a browser skill.
 func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) tool.Outcome {
-	run, duplicate := p.Skill.Run, p.Skill.Joins
+	run, key := p.Skill.Run, ""
 	switch {
 	case p.Skill.Joins:
 		var failed *tool.Outcome
@@ -183,7 +187,7 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 		}
 	default:
 		var failed *tool.Outcome
-		if run, duplicate, failed = b.startSkill(ctx, t, p); failed != nil {
+		if run, key, failed = b.startSkill(ctx, t, p); failed != nil {
 			return *failed
 		}
 	}
@@ -198,7 +202,43 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 	if hadNoBrowser(row) {
 		return tool.FailedResult(errNoBrowser, noBrowserText)
 	}
+	duplicate := p.Skill.Joins || run != p.Skill.Run
+	switch {
+	case p.Skill.Previews && row.Status == skill.Failed && row.Code == nil: // perhaps because another run holds the key
+		if other, of := b.instead(ctx, t, p, row); of != nil {
+			run, row, duplicate = other, of, true
+		}
+	case !p.Skill.Joins && duplicate && row.Held && !row.Holds(key):
+		return *unbegun()
+	}
 	return b.toldOf(ctx, t, run, row, p.Tool, duplicate)
+}
+
+// instead returns the run that committed the values with which an approver replaced those of a call, whose own run has
+// ended for it; nil if there is none.
+func (b *Toolbox) instead(ctx context.Context, t tool.Caller, p tool.Planned, own *store.SkillRun) (run id.SkillRunID, row *store.SkillRun) {
+	of, err := again(ctx, func() (*store.Skill, error) { return b.Skills.Rows.Skill(ctx, t.Tenant, own.Skill) })
+	if err != nil || of == nil {
+		return run, nil
+	}
+	bound, faults, err := of.Definition.Bind(ctx, skill.ForEdit, p.Args)
+	if err != nil || len(faults) > 0 {
+		return run, nil
+	}
+	key := skill.Key(t.Tenant, t.Run, own.Slug, skill.OpRun, bound.Values)
+	holder, failed := b.holder(ctx, &t, key)
+	if failed != nil || holder == nil {
+		return run, nil
+	}
+	row, failed = b.awaitSkill(ctx, t, *holder, hasEnded)
+	if failed != nil || !row.Holds(key) { // it committed nothing
+		return run, nil
+	}
+	return *holder, row
+}
+
+func unbegun() *tool.Outcome {
+	return unsent(tool.ErrToolFailed, "The call could not be begun. Nothing was run.")
 }
 
 const noBrowserText = "This deployment has no browser. Nothing was run."
@@ -314,41 +354,41 @@ func (b *Toolbox) joinedSkill(ctx context.Context, t tool.Caller, p tool.Planned
 	return run, unsent(tool.ErrToolFailed, "The call that this one repeats was not begun. Nothing was run.")
 }
 
-// startSkill begins the run of a call, or finds the one that holds its key: duplicate then.
-func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, duplicate bool, out *tool.Outcome) {
+// startSkill begins the run of a call, or finds another one that holds its key.
+func (b *Toolbox) startSkill(ctx context.Context, t tool.Caller, p tool.Planned) (run id.SkillRunID, key string, out *tool.Outcome) {
 	run = p.Skill.Run
 	if b.Skills == nil {
-		return run, false, unsent(errNoBrowser, noBrowserText)
+		return run, "", unsent(errNoBrowser, noBrowserText)
 	}
 	start, out := b.bindSkill(ctx, &t, &p)
 	if out != nil {
-		return run, false, out
+		return run, "", out
 	}
 	if p.Skill.Previews {
 		start.Approval = p.Approval
 	} else if start.Plan.Gate != skill.GateNone { // a policy asks for an approval since the call was planned
-		return run, false, unsent(tool.ErrToolFailed, "The skill needs an approval now. Call it again.")
+		return run, "", unsent(tool.ErrToolFailed, "The skill needs an approval now. Call it again.")
 	}
 	for range keyTries {
 		holder, out := b.holder(ctx, &t, start.Key)
 		switch {
 		case out != nil:
-			return run, false, out
+			return run, "", out
 		case holder != nil:
-			return *holder, *holder != run, nil
+			return *holder, start.Key, nil
 		}
 		if b.Skills.Available() != nil {
-			return run, false, unsent(errNoBrowser, noBrowserText)
+			return run, "", unsent(errNoBrowser, noBrowserText)
 		}
 		_, err := b.askSkill(ctx, t.Tenant, start.Run, start)
 		switch {
 		case err == nil:
-			return run, false, nil
+			return run, start.Key, nil
 		case !errors.Is(err, problem.New(problem.CodeInUse, "")):
-			return run, false, b.unread(ctx, &t, err)
+			return run, "", b.unread(ctx, &t, err)
 		}
 	}
-	return run, false, unsent(tool.ErrToolFailed, "The call could not be begun. Nothing was run.")
+	return run, "", unbegun()
 }
 
 // commitSkill makes the run of an approved call go on. A run that may not is ended.

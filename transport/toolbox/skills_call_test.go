@@ -27,7 +27,8 @@ import (
 type skillRows struct {
 	mu      sync.Mutex // guards the fields below
 	holder  *id.SkillRunID
-	row     *store.SkillRun
+	row     *store.SkillRun // has the key that was asked for, if it names no other
+	key     string
 	missing id.SkillRunID // has no row
 	err     error
 	looks   int
@@ -42,6 +43,11 @@ func (r *skillRows) Run(_ context.Context, _ id.TenantID, run id.SkillRunID) (*s
 	if run == r.missing {
 		return nil, nil
 	}
+	if r.row != nil && r.row.Key == "" {
+		row := *r.row
+		row.Key = r.key
+		return &row, r.err
+	}
 	return r.row, r.err
 }
 
@@ -51,9 +57,10 @@ func (r *skillRows) set(row *store.SkillRun) {
 	r.row = row
 }
 
-func (r *skillRows) Holder(context.Context, id.TenantID, string) (*id.SkillRunID, error) {
+func (r *skillRows) Holder(_ context.Context, _ id.TenantID, key string) (*id.SkillRunID, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.key = key
 	return r.holder, nil
 }
 
@@ -380,8 +387,8 @@ func TestAPreviewWhoseKeyIsTaken(t *testing.T) {
 	if err != nil || plan[0].Skill == nil || !plan[0].Skill.Previews {
 		t.Fatal(err, plan)
 	}
-	refused := ended(skill.Rejected, "")
-	refused.Held = false
+	refused, edited := ended(skill.Rejected, ""), ended(skill.Succeeded, "")
+	refused.Held, edited.Key = false, "of other values"
 	for _, c := range []struct {
 		name  string
 		end   *store.SkillRun // of the earlier run
@@ -390,6 +397,7 @@ func TestAPreviewWhoseKeyIsTaken(t *testing.T) {
 	}{
 		{"it commits", ended(skill.Succeeded, ""), `"duplicate":true`, []string{"msg.RepeatSkill"}},
 		{"it is refused", refused, "", []string{"msg.StartSkill"}},
+		{"it commits other values", edited, "", []string{"msg.StartSkill"}},
 	} {
 		earlier, looked := id.SkillRunID{UUID: id.NewAnywhere()}, make(chan struct{})
 		rows := &heldRows{skillRows: skillRows{holder: &earlier, row: &store.SkillRun{Status: skill.Prepared, Held: true}}, looked: looked}
@@ -413,6 +421,72 @@ func TestAPreviewWhoseKeyIsTaken(t *testing.T) {
 	}
 }
 
+// An approver replaces the values of a call by those of another one, which commits them: the call gets that one's result. If the
+// other commits nothing, neither did this one.
+func TestACallThatIsEditedIntoAnother(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	book := w.skill("book", "at_commit_point", "run")
+	plan, err := w.box.Plan(t.Context(), w.caller, 1, []model.Call{model.NewCall("a", "browser_skill:book.run", `{"n":7,"reason":"asked"}`)})
+	if err != nil || plan[0].Skill == nil || !plan[0].Skill.Previews {
+		t.Fatal(err, plan)
+	}
+	plan[0].Args = []byte(`{"n":8}`)
+	of, err := w.box.Tables.View(w.caller.Tenant).SkillOf(t.Context(), book)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, _, err := of.Definition.Bind(t.Context(), skill.ForEdit, plan[0].Args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := skill.Key(w.caller.Tenant, w.caller.Run, "book", skill.OpRun, bound.Values)
+	for name, c := range map[string]struct {
+		other *store.SkillRun
+		has   string
+	}{
+		"the other commits":         {&store.SkillRun{Status: skill.Succeeded, Held: true, Key: key}, `"duplicate":true`},
+		"the other commits nothing": {&store.SkillRun{Status: skill.Rejected, Key: key}, "Another call has the values"},
+		"the other is edited too":   {&store.SkillRun{Status: skill.Succeeded, Held: true, Key: "of other values"}, "Another call has the values"},
+		"there is no other":         {nil, "Another call has the values"},
+	} {
+		at := time.Now()
+		rows := &editedRows{own: &store.SkillRun{Skill: book, Slug: "book", Status: skill.Failed, FinishedAt: &at, Fault: []byte(`{"message":"Another call has the values that were approved."}`)}}
+		rows.run, rows.key = plan[0].Skill.Run, key
+		if c.other != nil {
+			c.other.FinishedAt = &at
+			rows.row, rows.holder = c.other, &id.SkillRunID{UUID: id.NewAnywhere()}
+		}
+		w.box.Skills = &Skills{Rows: taughtRows{rows, w.box, w.caller.Tenant}, Ask: rows.ask, Available: func() error { return nil }}
+		out := w.box.callSkill(t.Context(), w.caller, plan[0])
+		if !strings.Contains(out.Content, c.has) || out.IsError != (c.has != `"duplicate":true`) || !out.IsError && !strings.Contains(out.Content, rows.holder.String()) {
+			t.Errorf("%s: %s", name, out.Content)
+		}
+	}
+}
+
+// editedRows are rows with the run of a call that ended for the one that holds a key.
+type editedRows struct {
+	skillRows
+	run id.SkillRunID
+	own *store.SkillRun
+}
+
+func (r *editedRows) Run(ctx context.Context, t id.TenantID, run id.SkillRunID) (*store.SkillRun, error) {
+	if run == r.run {
+		return r.own, nil
+	}
+	return r.skillRows.Run(ctx, t, run)
+}
+
+func (r *editedRows) Holder(ctx context.Context, t id.TenantID, key string) (*id.SkillRunID, error) {
+	if key != r.key {
+		return nil, nil
+	}
+	return r.skillRows.Holder(ctx, t, key)
+}
+
 // heldRows are rows with one run that ends: once it has ended and freed its key, any other run is prepared.
 type heldRows struct {
 	skillRows
@@ -429,7 +503,7 @@ func (r *heldRows) end(row *store.SkillRun) {
 	r.set(row)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !row.Held {
+	if !row.Held || row.Key != "" {
 		r.holder = nil
 	}
 }
@@ -582,7 +656,7 @@ func TestCallsOfASkillByAWorkflow(t *testing.T) {
 
 // taughtRows are rows of runs of a skill as it is now.
 type taughtRows struct {
-	*skillRows
+	SkillRows
 	box    *Toolbox
 	tenant id.TenantID
 }
