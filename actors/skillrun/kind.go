@@ -143,11 +143,13 @@ var (
 		"key text, args bytea, state bytea, created_at timestamptz")
 	runSwap = runs.Swap(swapped)
 	// The receipt counts only while the run that called has not ended: a cancel of it that was answered is not followed by a click.
+	// The skill is locked against deletion, which finds either no receipt or one that it sees.
 	runReceipt = runs.SwapWhile(journal.While{
-		Row:   "SELECT id FROM runs WHERE tenant_id = {tenant_id} AND id = {agent_run_id} AND finished_at IS NULL FOR SHARE",
+		Row: "SELECT r.id FROM runs r JOIN browser_skills k ON k.tenant_id = r.tenant_id AND k.id = {skill_id}" +
+			" WHERE r.tenant_id = {tenant_id} AND r.id = {agent_run_id} AND r.finished_at IS NULL FOR KEY SHARE OF k FOR SHARE OF r",
 		Names: "agent_run_id",
 		And:   "true",
-	}, "agent_run_id uuid match, "+swapped)
+	}, "skill_id uuid match, agent_run_id uuid match, "+swapped)
 )
 
 const swapped = "status text, code text, key text keep, held boolean, args bytea keep, precommit json, steps json, verification json, result json, compensation json, fault json, " +
@@ -193,7 +195,7 @@ func (u *update) Put(v *journal.Values) {
 	s := u.s
 	v.UUID(s.ID.UUID).Guard(u.Guard)
 	if u.of != nil {
-		v.UUID(u.of.UUID)
+		v.UUID(s.Skill.UUID).UUID(u.of.UUID)
 	}
 	v.Text(string(s.Status)).TextOrNull(orNull(s.Code)).TextOrNull(u.key).Bool(s.HoldsKey()).Bytes(u.args)
 	v.JSON(doc(s.Page)).JSON(list(s.Steps)).JSON(list(s.Checks)).JSON(s.Result).JSON(doc(s.Record.Compensation)).JSON(doc(s.Fault))

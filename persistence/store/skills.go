@@ -467,11 +467,20 @@ func mergedPolicy(old, patch json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// DeleteSkill deletes a browser skill with its grants and runs.
+// DeleteSkill deletes a browser skill with its grants and runs; IN_USE while a run of it commits.
 func (t *Tx) DeleteSkill(ctx context.Context, s id.SkillID) error {
-	// Making a grant locks the skill: none can appear in between.
-	if _, err := foundSkill(one[skillRow](ctx, t.View, "skill_lock", t.tenant, s)); err != nil {
+	// Making a grant locks the skill, as does the receipt of a run: none can appear in between.
+	switch found, err := scalars[string](ctx, t.View, "skill_lock_whole", t.tenant, s); {
+	case err != nil:
 		return err
+	case len(found) == 0:
+		return NoSkill(skillWord)
+	}
+	switch commits, err := scalars[bool](ctx, t.View, "skill_commits", t.tenant, s); {
+	case err != nil:
+		return err
+	case commits[0]:
+		return problem.New(problem.CodeInUse, "A run of this browser skill has begun its commit and has not ended: delete the skill when it has.")
 	}
 	grants, err := scalars[int64](ctx, t.View, "skill_grants_count", t.tenant, s)
 	if err != nil {

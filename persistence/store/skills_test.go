@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
 	"agentsvc/schemas/skill"
+	"agentsvc/schemas/testkit"
 )
 
 const signInSkill = `{"start_url":"https://a.example/","target_hosts":["a.example"],"steps":[
@@ -61,6 +62,62 @@ func TestSecretsOfSkills(t *testing.T) {
 		if s, err := open(); err == nil || s != "" || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %q %v", name, s, err)
 		}
+	}
+}
+
+// What a run has committed at the site is on record: a skill is not deleted while one of its runs is between receipt and end. The
+// receipt and the deletion wait for each other.
+func TestASkillIsNotDeletedInTheMiddleOfACommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	made, run := w.skill(t, "Portal"), id.SkillRunID{UUID: id.NewAnywhere()}
+	admin := w.db.Admin(t)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func() error {
+		return w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteSkill(ctx, made.ID) })
+	}
+	exec(`INSERT INTO browser_skill_runs (tenant_id, id, skill_id, slug, revision, created_by, mode, status, key, args, state, created_at)
+		VALUES ($1, $2, $3, 's', 1, 'x', 'run', 'committing', 'k', '', '', now())`, w.a, run, made.ID)
+	for _, status := range []string{"committing", "committed", "verification_failed"} {
+		exec(`UPDATE browser_skill_runs SET status = $2 WHERE id = $1`, run, status)
+		if err := remove(); !isCode(err, problem.CodeInUse) {
+			t.Errorf("%s: %v", status, err)
+		}
+	}
+	exec(`UPDATE browser_skill_runs SET status = 'running' WHERE id = $1`, run)
+	receipt, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = receipt.Rollback(context.Background()) }()
+	if _, err := receipt.Exec(t.Context(), `SELECT FROM browser_skills WHERE id = $1 FOR KEY SHARE`, made.ID); err != nil { // as the receipt does
+		t.Fatal(err)
+	}
+	if _, err := receipt.Exec(t.Context(), `UPDATE browser_skill_runs SET status = 'committing' WHERE id = $1`, run); err != nil {
+		t.Fatal(err)
+	}
+	removed := make(chan error, 1)
+	go func() { removed <- remove() }()
+	testkit.Eventually(t, "the deletion waits", func() bool {
+		return w.count(t, `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%browser_skills%'`) == 1
+	})
+	if err := receipt.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-removed; !isCode(err, problem.CodeInUse) {
+		t.Errorf("beside the receipt: %v", err)
+	}
+	exec(`UPDATE browser_skill_runs SET status = 'succeeded', finished_at = now() WHERE id = $1`, run)
+	if err := remove(); err != nil || w.count(t, `SELECT count(*)::int FROM browser_skill_runs WHERE id = $1`, run) != 0 {
+		t.Errorf("once it has ended: %v", err)
+	}
+	if err := remove(); !isCode(err, problem.CodeBrowserSkillNotFound) {
+		t.Errorf("once it is gone: %v", err)
 	}
 }
 

@@ -114,7 +114,8 @@ func (p *Platform) skillRoutes(t *edge.Table) {
 		Tag:         skillsTag, Role: admin, Codes: append([]problem.Code{problem.CodeBrowserSkillInvalid, problem.CodeBrowserSkillAttestationRequired}, missing...),
 		Example: map[string]any{"policy": map[string]any{"required_approvals": 2}}}, p.updateSkill)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/browser-skills/{id}", ID: "deleteSkill", Summary: "Delete a browser skill",
-		Description: "With its grants and runs. Manifests that name it stay and get nothing of it.", Tag: skillsTag, Role: admin, Codes: missing}, p.deleteSkill)
+		Description: "With its grants and runs, unless one of them has begun its commit and has not ended. Manifests that name it stay and get nothing of it.",
+		Tag:         skillsTag, Role: admin, Codes: append([]problem.Code{problem.CodeInUse}, missing...)}, p.deleteSkill)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/browser-skills/{id}/dry-run", ID: "dryRunSkill", Answer: api.SkillRunAnswer{Run: &sampleDryRun},
 		Summary:     "Try a browser skill",
 		Description: "Fills the form up to the commit step and submits nothing. It opens no approval. The response comes when the run has ended.",

@@ -31,6 +31,13 @@ UPDATE browser_skills SET name = $3, description = $4, definition = $5, policy =
 WHERE tenant_id = $1 AND id = $2
 RETURNING id, slug, name, description, definition, policy, secret_refs, node_id, enabled, recorder_session_id, created_at, updated_at
 
+-- name: skill_lock_whole
+SELECT slug FROM browser_skills WHERE tenant_id = $1 AND id = $2 FOR UPDATE
+
+-- What a run has committed at the site is told by its row.
+-- name: skill_commits
+SELECT EXISTS (SELECT FROM browser_skill_runs WHERE tenant_id = $1 AND skill_id = $2 AND finished_at IS NULL AND status NOT IN ('running', 'prepared'))
+
 -- Its grants and runs go with it.
 -- name: skill_delete
 DELETE FROM browser_skills WHERE tenant_id = $1 AND id = $2
