@@ -440,11 +440,17 @@ func (s *session) answered(ctx context.Context) error {
 // Verify implements Session.
 func (s *session) Verify(ctx context.Context) *skill.Report {
 	_, _, after := s.job.Definition.Split()
-	r, _ := s.within(ctx, "verify", func(ctx context.Context, r *skill.Report) error { return s.finish(ctx, r, after) })
+	r, _ := s.within(ctx, "verify", func(ctx context.Context, r *skill.Report) error {
+		if err := s.finish(ctx, r, after); r.Event == "" {
+			return err
+		}
+		return nil // the checks have decided what became of the commit
+	})
 	return r
 }
 
-// finish performs the last steps, the checks and the result fields.
+// finish performs the last steps, the checks and the result fields. The event is set once the checks are made. A picture that
+// cannot be taken fails nothing.
 func (s *session) finish(ctx context.Context, r *skill.Report, steps []skill.Step) error {
 	if err := s.run(ctx, r, steps); err != nil {
 		return err
@@ -453,14 +459,16 @@ func (s *session) finish(ctx context.Context, r *skill.Report, steps []skill.Ste
 	if err != nil {
 		return err
 	}
-	if err := s.results(ctx, r); err != nil {
-		return err
-	}
 	if r.Event = skill.Verified; !ok {
 		r.Event = skill.ChecksFailed
 	}
-	r.Page, err = s.look(ctx, s.shotName("result"))
-	return err
+	if err := s.results(ctx, r); err != nil {
+		return err
+	}
+	if page, err := s.look(ctx, s.shotName("result")); err == nil {
+		r.Page = page
+	}
+	return nil
 }
 
 // readAll performs a skill that only reads.
@@ -483,9 +491,10 @@ func (s *session) compensate(ctx context.Context) (*skill.Report, error) {
 			return err
 		}
 		r.Event = skill.Compensated
-		var err error
-		r.Page, err = s.look(ctx, s.shotName("compensated"))
-		return err
+		if page, err := s.look(ctx, s.shotName("compensated")); err == nil {
+			r.Page = page
+		}
+		return nil
 	})
 }
 
@@ -572,20 +581,18 @@ const attribute = `(all, attr) => {
 }`
 
 // results reads the result fields: null for one that is not on the page, or is no number. A number in which a secret was
-// found is null too: what is left of it would be another number.
+// found is null too: what is left of it would be another number. It reports those that it has read also if the page ends meanwhile.
 func (s *session) results(ctx context.Context, r *skill.Report) error {
 	fields := s.job.Definition.ResultFields
 	if len(fields) == 0 {
 		return nil
 	}
 	texts := make([]*string, len(fields))
-	if err := together(len(fields), func(i int) (err error) {
+	ended := together(len(fields), func(i int) (err error) {
 		f := &fields[i]
 		texts[i], err = s.first(ctx, append([]string{f.Selector}, f.Candidates...), false, attribute, string(f.Attr))
 		return err
-	}); err != nil {
-		return err
-	}
+	})
 	out := map[string]any{}
 	for i, text := range texts {
 		f := &fields[i]
@@ -600,7 +607,7 @@ func (s *session) results(ctx context.Context, r *skill.Report) error {
 		return failed(skill.CodeStepFailed, "The result cannot be written.")
 	}
 	r.Result = raw
-	return nil
+	return ended
 }
 
 var figure = regexp.MustCompile(`[-+]?[0-9][0-9.,' \x{00a0}\x{202f}]*`)
