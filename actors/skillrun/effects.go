@@ -124,9 +124,14 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	return out
 }
 
+const (
+	noBrowser = "This node has no browser."
+	busy      = "Too many runs of browser skills wait for the browser of this node. Try again later."
+)
+
 // unavailable is the report of a part for which there was no browser, or none that may be used.
-func unavailable() *skill.Report {
-	return &skill.Report{Event: skill.Fails, Fault: &skill.Fault{Code: skill.CodeStepFailed, Message: "This node has no browser.", NoBrowser: true}}
+func unavailable(why string) *skill.Report {
+	return &skill.Report{Event: skill.Fails, Fault: &skill.Fault{Code: skill.CodeStepFailed, Message: why, NoBrowser: true}}
 }
 
 // The fillings of a run. Each has screenshots of its own: those that a person has seen stay. No step's
@@ -231,13 +236,13 @@ func retry(ctx context.Context, read func() error) error {
 // part runs one part in a place of the node. A nil report stands for a browser that was lost.
 func (k *kind) part(ctx context.Context, s *State, filling string, do func(*skill.Job) (*skill.Report, error)) (r *skill.Report, unfit string) {
 	if k.cfg.Browser.Available() != nil {
-		return unavailable(), ""
+		return unavailable(noBrowser), ""
 	}
 	j, unfit, err := k.job(ctx, s, filling)
 	if err == nil && unfit == "" {
 		if r, err = do(j); err != nil && ctx.Err() == nil { // nothing was clicked
 			k.log(k.cfg.Log.Warn(), s).Err(err).Str("phase", string(s.Phase)).Msg("no browser could be had for a browser skill")
-			return unavailable(), ""
+			return unavailable(noBrowser), ""
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -258,9 +263,9 @@ func (k *kind) over(ctx context.Context, s *State) bool {
 }
 
 func (k *kind) prepare(ctx context.Context, s *State) any {
-	give, err := k.take(ctx, s.Tenant)
-	if err != nil {
-		return nil
+	give, ok := k.take(ctx, s.Tenant, false)
+	if !ok {
+		return Prepared{unavailable(busy)}
 	}
 	defer give()
 	if k.over(ctx, s) {
@@ -283,9 +288,9 @@ func (k *kind) prepare(ctx context.Context, s *State) any {
 // reprepare fills the form with the approved values and compares what the page shows with them.
 // The page waits on the desk for Commit.
 func (k *kind) reprepare(ctx context.Context, s *State, d *desk) any {
-	give, err := k.take(ctx, s.Tenant)
-	if err != nil {
-		return nil
+	give, ok := k.take(ctx, s.Tenant, true)
+	if !ok {
+		return Reprepared{unavailable(busy)}
 	}
 	open := &open{give: give}
 	defer func() { open.close() }()
@@ -329,9 +334,9 @@ func (k *kind) reprepare(ctx context.Context, s *State, d *desk) any {
 }
 
 func (k *kind) readOnly(ctx context.Context, s *State) any {
-	give, err := k.take(ctx, s.Tenant)
-	if err != nil {
-		return nil
+	give, ok := k.take(ctx, s.Tenant, s.Plan.Gate != skill.GateNone)
+	if !ok {
+		return ReadDone{unavailable(busy)}
 	}
 	defer give()
 	if k.over(ctx, s) {
@@ -377,17 +382,17 @@ func (k *kind) click(ctx context.Context, a durable.Activation, d *desk) any {
 }
 
 func (k *kind) compensate(ctx context.Context, s *State) any {
-	give, err := k.take(ctx, s.Tenant)
-	if err != nil {
-		return nil
+	give, ok := k.take(ctx, s.Tenant, true)
+	if !ok {
+		return Compensated{unavailable(busy)}
 	}
 	defer give()
 	if k.cfg.Browser.Available() != nil {
-		return Compensated{unavailable()}
+		return Compensated{unavailable(noBrowser)}
 	}
 	// What is granted now does not matter: the steps belong to a commit that was approved.
 	var row *store.Skill
-	err = retry(ctx, func() (err error) { row, err = k.cfg.Store.Skill(ctx, s.Tenant, s.Skill); return err })
+	err := retry(ctx, func() (err error) { row, err = k.cfg.Store.Skill(ctx, s.Tenant, s.Skill); return err })
 	if err != nil || row == nil || row.Revision != s.Taught {
 		return uncompensated("The skill's steps cannot be read any more.")
 	}
@@ -412,19 +417,28 @@ func uncompensated(why string) any {
 	return Compensated{&skill.Report{Event: skill.Fails, Fault: &skill.Fault{Message: why}}}
 }
 
-// take waits for a place of the node. The error says that the activation has ended.
-func (k *kind) take(ctx context.Context, t id.TenantID) (give func(), err error) {
+// take waits for a place of the node; what people decided on waits before the other runs of its tenant. ok is false if too much
+// work waits already, or if the activation has ended. A tenant has half of the kind's effects, and a commit, whose page has a
+// place, must not wait for those that wait for places.
+func (k *kind) take(ctx context.Context, t id.TenantID, decided bool) (give func(), ok bool) {
 	waiting.Inc()
-	err = k.places.Take(ctx, t)
-	waiting.Dec()
-	if err != nil {
-		return nil, err
+	defer waiting.Dec()
+	var err error
+	if decided {
+		ok, err = k.places.TakeAhead(ctx, t, func(mine, all int) bool { return mine < k.effects/4 && all < k.effects/2 })
+	} else {
+		ok, err = k.places.TakeIf(ctx, t, func(mine, all int) bool {
+			return mine < min(eachWaits, k.effects/4) && all < min(mostWait, k.effects/4)
+		})
+	}
+	if !ok || err != nil {
+		return nil, false
 	}
 	sessions.Inc()
 	return sync.OnceFunc(func() {
 		sessions.Dec()
 		k.places.Give(t)
-	}), nil
+	}), true
 }
 
 // read answers a question of the machine.

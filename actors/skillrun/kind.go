@@ -55,11 +55,18 @@ const (
 	eachSessions = 2
 )
 
+// How many runs on which no person has decided wait for a place on a node, and of one tenant.
+const (
+	mostWait  = 512
+	eachWaits = 32
+)
+
 type kind struct {
-	cfg    Config
-	actors Actors
-	places *turn.Places
-	desks  sync.Map // cluster.Address to *desk
+	cfg     Config
+	actors  Actors
+	places  *turn.Places
+	effects int      // at a time (durable.Config.MaxEffects)
+	desks   sync.Map // cluster.Address to *desk
 }
 
 // Register makes n the host of runs of browser skills that write through w. It is called before n
@@ -71,7 +78,10 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 	if cfg.Each <= 0 {
 		cfg.Each = min(eachSessions, cfg.Most)
 	}
-	k := &kind{cfg: cfg, actors: n, places: turn.New(cfg.Most, cfg.Each)}
+	if host.MaxEffects <= 0 {
+		host.MaxEffects = 1024
+	}
+	k := &kind{cfg: cfg, actors: n, places: turn.New(cfg.Most, cfg.Each), effects: host.MaxEffects}
 	durable.Register(n, w, durable.Kind[State]{
 		Name:    msg.KindSkillRun,
 		Machine: Machine{},

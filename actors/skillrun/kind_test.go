@@ -741,6 +741,64 @@ func waits(t *testing.T) int {
 	return 0
 }
 
+// Runs that wait for a place of the node are bounded: a further one of a tenant ends, and says why.
+func TestWhatWaitsForPlacesIsBounded(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s)
+	release := make(chan struct{})
+	s.onFill = func(context.Context, int) { <-release }
+	var all []*call
+	for range 2 + 32 + 6 {
+		all = append(all, w.calls(n, w.agentRun(), 7).begins())
+	}
+	refused := func() string {
+		return w.text(`SELECT count(*) FROM browser_skill_runs WHERE status = 'failed' AND fault ->> 'no_browser' = 'true' AND fault ->> 'message' LIKE 'Too many runs%'`)
+	}
+	testkit.Eventually(t, "those that may not wait end", func() bool { return refused() == "6" })
+	close(release)
+	prepared := 0
+	for _, c := range all {
+		testkit.Eventually(t, "it has its turn", func() bool { return !strings.HasPrefix(c.row(), "running") })
+		if c.row() == "prepared, held" {
+			prepared++
+		}
+	}
+	if got := refused(); got != "6" || prepared != 34 {
+		t.Errorf("%s are refused, and %d prepared", got, prepared)
+	}
+}
+
+// A commit, whose page has a place, waits for no work that waits for a place.
+func TestWhatWaitsDoesNotHoldUpACommit(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t), newSite()
+	n := w.node(s, durable.Config{MaxEffects: 4}) // of which one tenant has two, as of the places
+	decided := []*call{w.calls(n, w.agentRun(), 7).prepared(), w.calls(n, w.agentRun(), 7).prepared()}
+	filling, release := make(chan struct{}, 2), make(chan struct{})
+	s.onFill = func(_ context.Context, of int) {
+		if of == 2 {
+			filling <- struct{}{}
+			<-release
+		}
+	}
+	for _, c := range decided {
+		c.approves()
+		<-filling
+	}
+	var others []*call
+	for range 6 { // they have the effects when the forms are filled, and the pages that are ready have the places
+		others = append(others, w.calls(n, w.agentRun(), 8).begins())
+	}
+	close(release)
+	for _, c := range decided {
+		c.becomes("succeeded, ended, held")
+	}
+	for _, c := range others {
+		testkit.Eventually(t, "it is prepared or refused", func() bool { return c.row() == "prepared, held" || c.row() == "failed step_failed, ended" })
+	}
+}
+
 // A secret is opened when it is typed, each time, and in the fresh session of a compensation too.
 func TestSecrets(t *testing.T) {
 	t.Parallel()

@@ -214,7 +214,7 @@ func TestTheRecordOfACompensation(t *testing.T) {
 		"a step failed":           {Compensated{&skill.Report{Event: skill.Fails, Steps: step, Fault: &skill.Fault{Code: skill.CodeNotFound}}}, `false 1 not_found`},
 		"it left the hosts":       {Compensated{&skill.Report{Event: skill.LeftScope, Fault: &skill.Fault{Message: "away"}}}, `false 0 away`},
 		"a fault without a word":  {Compensated{&skill.Report{Event: skill.Fails}}, `false 0 ` + interrupted},
-		"there is no browser":     {Compensated{unavailable()}, `false 0 This node has no browser.`},
+		"there is no browser":     {Compensated{unavailable(noBrowser)}, `false 0 This node has no browser.`},
 		"the browser ended":       {Compensated{&skill.Report{Event: skill.Lost, Steps: step}}, `false 1 ` + interrupted},
 		"there is no report":      {Compensated{nil}, `false 0 ` + interrupted},
 		"the effect failed":       {durable.EffectFailed{Key: keyCompensate}, `false 0 ` + interrupted},

@@ -2,6 +2,7 @@ package skillrun_test
 
 import (
 	"runtime"
+	"strconv"
 	"testing"
 
 	"agentsvc/schemas/testkit"
@@ -10,7 +11,7 @@ import (
 // A thousand runs that wait for people are rows alone: no page is open for them, none is in memory, and the node
 // has no goroutine and next to no memory for them.
 func TestAThousandRunsWaitAsRows(t *testing.T) { // not parallel: it counts goroutines
-	const many, each = 1000, 50
+	const many, each = 1000, 25
 	w, s := newWorld(t), newSite()
 	n := w.node(s)
 	w.calls(n, w.agentRun(), 1).begins().becomes("prepared, held")
@@ -27,10 +28,10 @@ func TestAThousandRunsWaitAsRows(t *testing.T) { // not parallel: it counts goro
 		for i := range each {
 			calls = append(calls, w.calls(n, r, 1+i).begins())
 		}
+		testkit.Eventually(t, "all are prepared", func() bool { // more may not wait for the browser at a time
+			return w.text(`SELECT count(*) FROM browser_skill_runs WHERE status = 'prepared'`) == strconv.Itoa(1+begun+each)
+		})
 	}
-	testkit.Eventually(t, "all are prepared", func() bool {
-		return w.text(`SELECT count(*) FROM browser_skill_runs WHERE status = 'prepared'`) == "1001"
-	})
 	testkit.Eventually(t, "none is in memory, and no page is open", func() bool {
 		for _, c := range calls {
 			if n.Active(c.address()) {

@@ -314,13 +314,18 @@ func (w *world) SkillGranted(_ context.Context, by tool.Caller, _ *store.Skill, 
 
 // node starts a node with a writer of its own. Every node owns all shards: two activations of one
 // run may live at once.
-func (w *world) node(s *site) *cluster.Node {
+func (w *world) node(s *site, hosts ...durable.Config) *cluster.Node {
 	w.t.Helper()
+	host := durable.Config{}
+	if len(hosts) > 0 {
+		host = hosts[0]
+	}
+	host.Log = zerolog.Nop()
 	member := pgtest.Member(w.t, w.pool)
 	j := journaltest.Writer(w.t, w.db, journal.Config{Member: member, Tables: slices.Concat(engine.Tables, skillrun.Traits.Tables), Log: zerolog.Nop()})
 	n := cluster.New(cluster.Config{Member: member, Log: zerolog.Nop()})
 	skillrun.Register(n, j, skillrun.Config{Store: w.rows, Browser: s, Secrets: w, Files: w, Grants: w, Vault: w.keys,
-		Hears: func(id.TenantID) bool { return true }, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+		Hears: func(id.TenantID) bool { return true }, Log: zerolog.Nop()}, host)
 	return testkit.Start(w.t, n)
 }
 

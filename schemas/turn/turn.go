@@ -26,8 +26,9 @@ type Places struct {
 
 // waiting is work that waits for n places.
 type waiting struct {
-	n   int
-	got chan struct{} // closed once it has them
+	n     int
+	ahead bool
+	got   chan struct{} // closed once it has them
 }
 
 // New returns so many places, of which one tenant has at most each.
@@ -41,21 +42,26 @@ func (p *Places) Take(ctx context.Context, t id.TenantID) error {
 	return err
 }
 
+// TakeAhead does what TakeIf does for work that comes before what else waits of its tenant.
+func (p *Places) TakeAhead(ctx context.Context, t id.TenantID, room func(mine, all int) bool) (bool, error) {
+	return p.take(ctx, t, 1, true, room)
+}
+
 // TakeIf waits for a place if room says that one more may wait beside so much other work, of the tenant and of all.
 // It returns false at once if it may not; else it does what Take does.
 func (p *Places) TakeIf(ctx context.Context, t id.TenantID, room func(mine, all int) bool) (bool, error) {
-	return p.take(ctx, t, 1, room)
+	return p.take(ctx, t, 1, false, room)
 }
 
 // TakeSome waits for n places at once, or for as many as a tenant may have. The caller returns as many with GiveSome,
 // unless there is an error. Work that needs many is not passed by work that needs few.
 func (p *Places) TakeSome(ctx context.Context, t id.TenantID, n int) (int, error) {
 	n = min(n, p.each)
-	_, err := p.take(ctx, t, n, func(int, int) bool { return true })
+	_, err := p.take(ctx, t, n, false, func(int, int) bool { return true })
 	return n, err
 }
 
-func (p *Places) take(ctx context.Context, t id.TenantID, n int, room func(mine, all int) bool) (bool, error) {
+func (p *Places) take(ctx context.Context, t id.TenantID, n int, ahead bool, room func(mine, all int) bool) (bool, error) {
 	p.mu.Lock()
 	if len(p.order) == 0 && p.free >= n && p.held[t]+n <= p.each {
 		p.free -= n
@@ -71,11 +77,17 @@ func (p *Places) take(ctx context.Context, t id.TenantID, n int, room func(mine,
 		p.mu.Unlock()
 		return false, nil
 	}
-	mine := waiting{n, make(chan struct{})}
+	mine := waiting{n, ahead, make(chan struct{})}
 	if len(p.lines[t]) == 0 {
 		p.order = append(p.order, t)
 	}
-	p.lines[t] = append(p.lines[t], mine)
+	at := len(p.lines[t])
+	if ahead {
+		if i := slices.IndexFunc(p.lines[t], func(w waiting) bool { return !w.ahead }); i >= 0 {
+			at = i
+		}
+	}
+	p.lines[t] = slices.Insert(p.lines[t], at, mine)
 	p.next()
 	p.mu.Unlock()
 	select {

@@ -195,3 +195,48 @@ func TestManyPlacesAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Work that comes first is served before what else waits of its tenant, in the order in which it came, and takes no other tenant's turn.
+func TestWorkThatComesFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mine, other := tenant(), tenant()
+		p := New(1, 1)
+		if err := p.Take(t.Context(), mine); err != nil {
+			t.Fatal(err)
+		}
+		any := func(int, int) bool { return true }
+		var mu sync.Mutex // guards got
+		var got []string
+		var wg sync.WaitGroup
+		for _, work := range []struct {
+			name  string
+			of    id.TenantID
+			ahead bool
+		}{{"a", mine, false}, {"b", mine, false}, {"other", other, false}, {"first", mine, true}, {"second", mine, true}} {
+			take := p.TakeIf
+			if work.ahead {
+				take = p.TakeAhead
+			}
+			wg.Go(func() {
+				if ok, err := take(t.Context(), work.of, any); !ok || err != nil {
+					t.Error(ok, err)
+					return
+				}
+				mu.Lock()
+				got = append(got, work.name)
+				mu.Unlock()
+				p.Give(work.of)
+			})
+			synctest.Wait() // they wait in this order
+		}
+		if ok, err := p.TakeAhead(t.Context(), mine, func(mine, all int) bool { return mine < 4 || all < 5 }); ok || err != nil {
+			t.Errorf("without room: %v, %v", ok, err)
+		}
+		p.Give(mine)
+		wg.Wait()
+		if want := []string{"first", "other", "second", "a", "b"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}

@@ -146,8 +146,9 @@ func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Plan
 				continue
 			}
 			return unbegun()
-		case hadNoBrowser(row):
-			out := tool.FailedResult(errNoBrowser, noBrowserText)
+		}
+		if why := unperformed(row); why != "" {
+			out := tool.FailedResult(errNoBrowser, why+" Nothing was run.")
 			return &out
 		}
 		out := b.toldOf(ctx, t, run, row, p.Tool, duplicate)
@@ -199,8 +200,8 @@ func (b *Toolbox) callSkill(ctx context.Context, t tool.Caller, p tool.Planned) 
 	default: // it was begun, and may have committed
 		return failed.After()
 	}
-	if hadNoBrowser(row) {
-		return tool.FailedResult(errNoBrowser, noBrowserText)
+	if why := unperformed(row); why != "" {
+		return tool.FailedResult(errNoBrowser, why+" Nothing was run.")
 	}
 	duplicate := p.Skill.Joins || run != p.Skill.Run
 	switch {
@@ -243,12 +244,15 @@ func unbegun() *tool.Outcome {
 
 const noBrowserText = "This deployment has no browser. Nothing was run."
 
-// hadNoBrowser reports whether a run found no browser on its node, which may be another than this one:
-// one without its sandbox, for example, or elsewhere and refusing, which shows only when it is used. The
-// run committed nothing.
-func hadNoBrowser(r *store.SkillRun) bool {
+// unperformed says why a run got no browser on its node, which may be another than this one: one without
+// its sandbox, for example, or elsewhere and refusing, which shows only when it is used, or one for which too
+// many wait. The run committed nothing. Empty: it got one.
+func unperformed(r *store.SkillRun) string {
 	var f skill.Fault
-	return r.Status == skill.Failed && json.Unmarshal(r.Fault, &f) == nil && f.NoBrowser
+	if r.Status == skill.Failed && json.Unmarshal(r.Fault, &f) == nil && f.NoBrowser {
+		return f.Message
+	}
+	return ""
 }
 
 // unsent is the outcome of an attempt that began and committed nothing.

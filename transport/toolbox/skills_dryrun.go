@@ -45,8 +45,8 @@ func (b *Toolbox) DryRun(ctx context.Context, by store.By, of *store.Skill, valu
 		return nil, store.NoSkill("browser skill")
 	case err != nil: // the run goes on: its row says what becomes of it
 		return nil, fmt.Errorf("read the dry run %s: %w", run, err)
-	case hadNoBrowser(row):
-		return nil, noBrowser()
+	case unperformed(row) != "":
+		return nil, problem.New(problem.CodeBrowserSkillUnavailable, unperformed(row))
 	case row.Status != skill.Succeeded:
 		return nil, notLanded(run, row)
 	}
