@@ -165,7 +165,7 @@ func (k *kind) bound(ctx context.Context, s *State, of *store.Skill, filling str
 		Open: func(ref string) (string, error) {
 			return k.cfg.Secrets.Open(ctx, s.Tenant, s.Skill, s.Taught, s.ID, ref)
 		},
-		Keep: func(step string, jpeg []byte) (string, error) {
+		Keep: func(ctx context.Context, step string, jpeg []byte) (string, error) {
 			return k.cfg.Files.Keep(ctx, s.Tenant, s.ID, step+filling, jpeg)
 		},
 	}, "", nil

@@ -108,7 +108,7 @@ func (s *site) Prepare(ctx context.Context, j *skill.Job) (skillrun.Session, *sk
 			return nil, nil, fmt.Errorf("%q, %w", v, err)
 		}
 	}
-	shot, err := j.Keep("go", []byte("jpeg"))
+	shot, err := j.Keep(ctx, "go", []byte("jpeg"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,7 +152,7 @@ func (s *site) Compensate(ctx context.Context, j *skill.Job) (*skill.Report, err
 	if _, there := j.Values.Text("amount"); !there { // a sign-in may type a parameter
 		return nil, errors.New("the values are missing")
 	}
-	if _, err := j.Keep("enter", []byte("jpeg")); err != nil {
+	if _, err := j.Keep(ctx, "enter", []byte("jpeg")); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

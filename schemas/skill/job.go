@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"context"
 	"encoding/json"
 
 	"agentsvc/schemas/id"
@@ -19,7 +20,7 @@ type Job struct {
 	// the opening is audited. The executor keeps no copy beyond the page.
 	Open func(ref string) (string, error)
 	// Keep stores one screenshot (JPEG, secrets painted over) and returns its key.
-	Keep func(step string, jpeg []byte) (key string, err error)
+	Keep func(ctx context.Context, step string, jpeg []byte) (key string, err error)
 }
 
 // StepStatus is what became of a step.

@@ -276,13 +276,22 @@ func (r *Recording) Plan(a *Action, el *Element, inSignIn bool) (Step, error) {
 	return s, nil
 }
 
-// secretFor returns the reference of the secret that a field takes: that of an earlier step into
-// the same field, else a new one.
-func (r *Recording) secretFor(l *Locator) string {
+// SecretIn returns the reference of the secret that an earlier step typed into a field, "" if none did. What is typed there once
+// more is a secret too, whatever the page has made of the field: a site may show a password to the person who types it.
+func (r *Recording) SecretIn(l *Locator) string {
 	for i := range r.Steps {
 		if s := &r.Steps[i]; s.Secret && s.Target.meets(l) {
 			return s.SecretRef
 		}
+	}
+	return ""
+}
+
+// secretFor returns the reference of the secret that a field takes: that of an earlier step into
+// the same field, else a new one.
+func (r *Recording) secretFor(l *Locator) string {
+	if ref := r.SecretIn(l); ref != "" {
+		return ref
 	}
 	for n := 1; ; n++ {
 		ref := "password"

@@ -134,7 +134,7 @@ func (w *world) job(t testing.TB, definition, args string) *skill.Job {
 			w.opened = append(w.opened, ref)
 			return map[string]string{"user": site.User, "password": site.Password}[ref], nil
 		},
-		Keep: func(step string, jpeg []byte) (string, error) {
+		Keep: func(_ context.Context, step string, jpeg []byte) (string, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.shots[step] = jpeg

@@ -201,6 +201,76 @@ func TestTheChecksSayWhatBecameOfACommit(t *testing.T) {
 	}
 }
 
+// A site that asks for the password again is seen whatever found the field: a selector of it, its label, or the label's text. A page
+// behind the sign-in may have that text.
+func TestTheWallIsSeenByAnyTarget(t *testing.T) {
+	t.Parallel()
+	b := quickly(t)
+	for name, target := range map[string]string{"a selector": `{"selector":"#p"}`, "its label": `{"selector":"label"}`, "a text": `{"text":"Password"}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serves(t, `<form><label><span>Password</span> <input id=p type=password name=p></label><button id=go>Go</button></form>`)
+			j := w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"auth":{"kind":"credentials","secret_refs":["password"]},"steps":[
+				{"id":"p","phase":"auth","kind":"type","target":`+target+`,"value":null,"secret":true,"secret_ref":"password"},
+				{"id":"go","phase":"auth","kind":"click","target":{"selector":"#go"}}]}`, `{}`)
+			s, err := b.open(t.Context(), j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Close)
+			if err := s.goTo(t.Context(), w.url); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.run(t.Context(), &skill.Report{}, j.Definition.SignInSteps()); err != nil {
+				t.Fatal(err)
+			}
+			if walled, err := s.walled(t.Context()); err != nil || !walled {
+				t.Errorf("the form that comes again is a wall: %v, %v", walled, err)
+			}
+			if err := s.page.SetContent(`<label><input type=checkbox> Password of others</label><input type=submit value=Password>`); err != nil {
+				t.Fatal(err)
+			}
+			if walled, err := s.walled(t.Context()); err != nil || walled {
+				t.Errorf("a page behind the sign-in is a wall: %v, %v", walled, err)
+			}
+		})
+	}
+}
+
+// A page that leaves before the click has got none, and the report says so.
+func TestAPageThatLeavesBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), newWorld(t)
+	s, r, err := b.Prepare(t.Context(), w.job(t, cancelOrder, values))
+	if err != nil || s == nil {
+		t.Fatal(err, show(t, r))
+	}
+	defer s.Close()
+	s.(*session).visit("https://elsewhere.example/login")
+	if r := s.Commit(t.Context()); r.Event != skill.LeftScope || !strings.HasSuffix(r.Fault.Message, "Nothing was clicked.") || w.Effects("1001") != 0 {
+		t.Error(show(t, r), w.Effects("1001"))
+	}
+}
+
+// A store of files that does not answer in time costs pictures, and is asked once by a session.
+func TestAStoreThatDoesNotAnswerFailsNothing(t *testing.T) {
+	t.Parallel()
+	b, w := quickly(t), serves(t, `<p id=a>A</p>`)
+	j := w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"steps":[{"id":"a","kind":"wait","target":{"selector":"#a"},"value":""},{"id":"b","kind":"wait","target":{"selector":"#a"},"value":""}]}`, `{}`)
+	asked := 0
+	j.Keep = func(ctx context.Context, _ string, _ []byte) (string, error) {
+		asked++
+		if by, ok := ctx.Deadline(); !ok || time.Until(by) > shotTimeout {
+			t.Errorf("it may take until %v", by)
+		}
+		return "", context.DeadlineExceeded
+	}
+	r, err := b.Read(t.Context(), j)
+	if err != nil || r.Event != skill.Verified || r.Shots != 0 || asked != 1 || !strings.Contains(show(t, r), "the screenshot could not be stored") {
+		t.Error(err, show(t, r), asked)
+	}
+}
+
 // page is a skill that opens a page of the laboratory and, with act, clicks there.
 func page(path string, act bool) string {
 	steps := `{"id":"open","kind":"navigate","value":"URL` + path + `"}`
@@ -538,6 +608,49 @@ func TestAPageIsLookedAtUnheard(t *testing.T) {
 					if dark := r>>8 < 0x50 && g>>8 < 0x50 && b>>8 < 0x50; dark != want {
 						t.Errorf("%s: at %d it is painted over: %v", shot, y, dark)
 					}
+				}
+			}
+		})
+	}
+}
+
+// What shows a secret and is no text is painted over: an option of a list, what stands in an empty field or for a picture, and the
+// field whose label a secret was typed by.
+func TestWhatIsNoTextIsPaintedOver(t *testing.T) {
+	t.Parallel()
+	b := quickly(t)
+	at := func(y int) string {
+		return fmt.Sprintf(`style="position: absolute; left: 0; top: %dpx; width: 400px; height: 40px; box-sizing: border-box"`, y)
+	}
+	for name, c := range map[string]struct {
+		target, shot, html string
+		dark               map[int]bool // by y
+	}{
+		"what shows a secret": {`{"selector":"#code"}`, "next", `<input id=code style="width: 90px"><select ` + at(100) + `><option>12345678</option></select><select ` + at(200) + `><option label="12345678"></option></select>
+			<textarea ` + at(300) + ` placeholder="Search 12345678"></textarea><img ` + at(400) + ` src="data:," alt="12345678"><p ` + at(500) + `>Another</p>`,
+			map[int]bool{120: true, 220: true, 320: true, 420: true, 520: false}},
+		"the field of a label": {`{"text":"Code"}`, "code", `<label for=code>Code</label><input id=code ` + at(100) + ` oninput="this.value = this.value.replace(/(....)/g, '$1 ').trim()"><select ` + at(200) + `><option>Another</option></select>`,
+			map[int]bool{120: true, 220: false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serves(t, c.html)
+			j := w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"auth":{"kind":"credentials","secret_refs":["code"]},"steps":[
+				{"id":"code","phase":"auth","kind":"type","target":`+c.target+`,"value":null,"secret":true,"secret_ref":"code"},
+				{"id":"next","kind":"navigate","value":"URL/next"}]}`, `{}`)
+			j.Open = func(string) (string, error) { return "12345678", nil }
+			r, err := b.Read(t.Context(), j)
+			if err != nil || r.Event != skill.Verified || w.shots[c.shot] == nil {
+				t.Fatal(err, show(t, r), len(w.shots))
+			}
+			img, err := jpeg.Decode(bytes.NewReader(w.shots[c.shot]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for y, want := range c.dark {
+				r, g, b, _ := img.At(380, y).RGBA()
+				if dark := r>>8 < 0x50 && g>>8 < 0x50 && b>>8 < 0x50; dark != want {
+					t.Errorf("at %d it is painted over: %v", y, dark)
 				}
 			}
 		})

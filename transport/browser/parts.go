@@ -202,19 +202,24 @@ func (s *session) signedIn(ctx context.Context) error {
 // walled reports whether the page shows the login wall.
 func (s *session) walled(ctx context.Context) (bool, error) {
 	var fields []playwright.Locator
+	var named playwright.Locator
 	switch {
 	case s.wall != nil:
 		for _, sel := range s.wall.Target.Tries() {
-			fields = append(fields, s.page.Locator("css="+sel).Filter(playwright.LocatorFilterOptions{Visible: playwright.Bool(true)}))
+			fields = append(fields, s.page.Locator("css="+sel))
+		}
+		if text := s.wall.Target.Text; text != "" {
+			named = s.page.GetByText(text)
+			fields = append(fields, named)
 		}
 	case s.job.Definition.Auth.Kind == skill.AuthCookies:
-		fields = append(fields, s.page.Locator("css=input[type=password]").Filter(playwright.LocatorFilterOptions{Visible: playwright.Bool(true)}))
+		fields = append(fields, s.page.Locator("css=input[type=password]"))
 	}
 	shown := false
 	for _, f := range fields {
 		if err := s.do(ctx, func() error {
-			n, err := f.Count()
-			shown = shown || n > 0
+			v, err := f.Filter(playwright.LocatorFilterOptions{Visible: playwright.Bool(true)}).EvaluateAll(walls, f == named)
+			shown = shown || v == true
 			return err
 		}); err != nil {
 			return false, err
@@ -222,6 +227,9 @@ func (s *session) walled(ctx context.Context) (bool, error) {
 	}
 	return shown, nil
 }
+
+// walls reports whether one of some elements is a field that a selector found, or a visible password field, by its label or itself.
+const walls = `(all, named) => {` + field + `return all.some(e => !named && e.matches('input') || field(e).type === 'password' && field(e).getClientRects().length > 0) }`
 
 // prepare performs everything before the commit.
 func (s *session) prepare(ctx context.Context) (*skill.Report, error) {
@@ -367,6 +375,7 @@ func (s *session) look(ctx context.Context, shot string) (skill.Page, error) {
 // Commit implements Session.
 func (s *session) Commit(ctx context.Context) *skill.Report {
 	_, commit, _ := s.job.Definition.Split()
+	begun := false
 	r, _ := s.within(ctx, "commit", func(ctx context.Context, r *skill.Report) error {
 		if commit == nil {
 			return failed(skill.CodeStepFailed, "The skill has no commit step.")
@@ -375,6 +384,10 @@ func (s *session) Commit(ctx context.Context) *skill.Report {
 			return err
 		}
 		s.fresh(ctx)
+		if err := s.trouble(); err != nil {
+			return err
+		}
+		begun = true
 		s.mu.Lock()
 		s.confirm, s.failed = true, false
 		clear(s.inFlight)
@@ -412,6 +425,9 @@ func (s *session) Commit(ctx context.Context) *skill.Report {
 		r.Event = skill.Clicked
 		return s.trouble()
 	})
+	if !begun && r.Fault != nil {
+		r.Fault.Message += " Nothing was clicked."
+	}
 	return r
 }
 

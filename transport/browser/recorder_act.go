@@ -374,7 +374,8 @@ func (t *taught) describe(ctx context.Context, node playwright.ElementHandle, gi
 	if about, err = parseFound(raw); err != nil {
 		return nil, nil, err
 	}
-	el = &skill.Element{Type: skill.ParamType(about.Kind), Options: about.Options, Secret: about.Secret}
+	about.Options = slices.DeleteFunc(about.Options, s.secrets.shows)
+	el = &skill.Element{Type: skill.ParamType(about.Kind), Options: about.Options}
 	tries := about.Selectors
 	if given != "" {
 		tries = append([]string{given}, tries...)
@@ -404,6 +405,8 @@ func (t *taught) describe(ctx context.Context, node playwright.ElementHandle, gi
 	if el.Locator.Selector == "" && el.Locator.Text == "" {
 		return nil, nil, badRecord("target", "no selector finds this element alone")
 	}
+	about.Secret = about.Secret || about.Field && t.rec.SecretIn(&el.Locator) != ""
+	el.Secret = about.Secret
 	return el, about, ctx.Err()
 }
 

@@ -288,6 +288,58 @@ func TestSecretsOfARecordingAreThoseOfItsSteps(t *testing.T) {
 	}
 }
 
+// What is typed into the field of a password is a secret also once the site has made a field of text of it, and what was typed as a
+// secret is not recorded because a list has it.
+func TestASecretThatThePageShows(t *testing.T) {
+	t.Parallel()
+	p := newPupil(t, recorderOf(quickly(t)), id.TenantID{UUID: id.NewAnywhere()})
+	w := serves(t, `<title>Sign in</title><input id=user><input id=password type=password><button type=button id=eye onclick="document.getElementById('password').type = 'text'">Show</button>
+		<select id=account><option value=1>clerk@shop.example</option><option value=2>Another</option></select><button id=send>Send</button>`)
+	p.start(w.url + "/")
+	p.act(`{"kind":"type","target":{"selector":"#user"},"value":"clerk@shop.example","secret_ref":"user"}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"hunter2"}`,
+		`{"kind":"click","target":{"selector":"#eye"}}`,
+		`{"kind":"type","target":{"selector":"#password"},"value":"hunter3"}`,
+		`{"kind":"select","target":{"selector":"#account"},"value":"2","param":"account"}`)
+	if err := p.try(`{"kind":"press","target":{"selector":"#password"},"value":"4"}`); !is(err, problem.CodeInvalidArgs, "value: would be recorded as it is") {
+		t.Error("a secret that is typed key by key: ", err)
+	}
+	doc, err := json.Marshal(p.last)
+	if err != nil || strings.Contains(string(doc), "hunter") || strings.Contains(string(doc), "clerk@") {
+		t.Errorf("%v %s", err, doc)
+	}
+	if s := p.last.Steps[3]; !s.Secret || s.SecretRef != "password" || s.Value != nil {
+		t.Errorf("%+v", s)
+	}
+	if got := p.r.find(&p.q).secrets["password"]; got != "hunter3" {
+		t.Errorf("the dry run types %q", got)
+	}
+	if got := p.last.Params; len(got) != 1 || !slices.Equal(got[0].Enum, []string{"Another", "2"}) {
+		t.Errorf("%+v", got)
+	}
+	l := &Lesson{secrets: map[string]string{}}
+	for _, text := range []string{
+		`{"kind":"type","value":"hunter2","about":{"selectors":["#password"],"tag":"input","field":true,"secret":true}}`,
+		`{"kind":"click","about":{"selectors":["#eye"],"tag":"button"}}`,
+		`{"kind":"type","value":"hunter3","about":{"selectors":["#password"],"tag":"input","field":true}}`,
+		`{"kind":"select","value":"2","about":{"selectors":["#account"],"tag":"select","options":["it is hunter3","Another"]}}`,
+	} {
+		var d deed
+		if err := json.Unmarshal([]byte(text), &d); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.add(&d); err != nil {
+			t.Fatal(text, err)
+		}
+	}
+	if err := l.rec.Bind("s4", "account", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if doc, err = json.Marshal(l.rec.Definition()); err != nil || strings.Contains(string(doc), "hunter") || l.secrets["password"] != "hunter3" {
+		t.Errorf("%v %s", err, doc)
+	}
+}
+
 // A password is typed on after a pause, again after it was undone, into the field that asks for it again, and may begin as the
 // user name. What else would be recorded holds none of it.
 func TestASecretIsTypedAgain(t *testing.T) {

@@ -36,6 +36,7 @@ type session struct {
 	wall    *skill.Step       // the last step that typed a secret into a password field
 	read    map[string]string // what bound fields held when they were filled, by step
 	shots   int
+	unkept  bool // the store of files did not take a picture in time
 
 	byHand  atomic.Bool      // a person sees the page and answers its dialogs
 	visited func(url string) // is called with each address of the main frame; may be nil

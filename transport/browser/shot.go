@@ -26,13 +26,14 @@ const (
 var engines = map[string]string{
 	// It finds as many nodes as the sum of what must not be in a picture: 1 if the page has a password field, 2 if a field
 	// holds a secret, 4 if a text does, 8 if it has frames, 16 if a field may be one that a secret was typed into, 32 if it
-	// has frames of other sites, into which it cannot look. 128 tells nothing of that: the page is not at rest, because something is
-	// animated or fonts are missing yet.
+	// has frames of other sites, into which it cannot look, 256 if something shows a secret that is neither a text nor a value: an
+	// option, or what an attribute says. 128 tells nothing of that: the page is not at rest, because something is animated or fonts
+	// are missing yet.
 	exposedEngine: `{ queryAll(_, about) {
   const { secrets, fields } = JSON.parse(decodeURIComponent(about));
   const get = (of, name) => Function.prototype.call.bind(Object.getOwnPropertyDescriptor(of.prototype, name).get);
   const name = get(Element, 'localName'), inside = get(Element, 'shadowRoot'), bodyOf = get(Document, 'body');
-  let password = false, holds = false, says = false, framed = false, typed = false, blind = false;
+  let password = false, holds = false, says = false, framed = false, typed = false, blind = false, drawn = false;
   const shows = text => secrets.some(s => text.toLowerCase().includes(s.toLowerCase()));
   const look = (root, of) => {
     const find = css => of.prototype.querySelectorAll.call(root, css);
@@ -42,6 +43,7 @@ var engines = map[string]string{
       if (shadow) { look(shadow, DocumentFragment); says = says || shows(shadow.textContent) }
       if (tag === 'input' && e.type === 'password') password = true;
       if ((tag === 'input' || tag === 'textarea') && shows(String(e.value))) holds = true;
+      if (secrets.length > 0 && (tag === 'option' && shows(e.textContent) || ['placeholder', 'alt', 'label'].some(a => shows(Element.prototype.getAttribute.call(e, a) || '')))) drawn = true;
       if (tag === 'iframe' || tag === 'frame' || tag === 'object' || tag === 'embed') { framed = true; try { if (e.contentDocument) look(e.contentDocument, Document); else blind = true } catch { blind = true } }
     }
   };
@@ -49,7 +51,7 @@ var engines = map[string]string{
   const body = bodyOf(document);
   const moves = Document.prototype.getAnimations.call(document).length > 0 || get(Document, 'fonts')(document).status === 'loading';
   says = says || secrets.length > 0 && body !== null && shows(body.textContent);
-  return Array.from({ length: (password ? 1 : 0) + (holds ? 2 : 0) + (says ? 4 : 0) + (framed ? 8 : 0) + (typed ? 16 : 0) + (blind ? 32 : 0) + (moves ? 128 : 0) }, () => new Comment(''));
+  return Array.from({ length: (password ? 1 : 0) + (holds ? 2 : 0) + (says ? 4 : 0) + (framed ? 8 : 0) + (typed ? 16 : 0) + (blind ? 32 : 0) + (drawn ? 256 : 0) + (moves ? 128 : 0) }, () => new Comment(''));
 } }`,
 	// It finds an element with the beginning of the page's title.
 	titleEngine: `{ queryAll() {
@@ -77,9 +79,12 @@ func (s *session) title(ctx context.Context) (string, error) {
 
 // secretField is a field that a secret was typed into.
 type secretField struct {
-	at  playwright.Locator
-	css []string // what finds it; "" stands for something else than CSS
+	at    playwright.Locator
+	css   []string // what finds it; "" stands for something else than CSS
+	named bool     // at may be the label of the field
 }
+
+const allFields = "css=input, textarea"
 
 // private is what no picture shows: secrets, and the fields that they were typed into.
 type private struct {
@@ -105,9 +110,10 @@ func (p *private) selector() string {
 }
 
 // shot stores a picture of the page and returns its key, "" if there is none: no picture is taken
-// while a password field is on the page, and a picture that cannot be taken fails nothing.
+// while a password field is on the page, and a picture that cannot be taken fails nothing. Once the store of files did not answer
+// in time, the session takes no more.
 func (s *session) shot(ctx context.Context, name string) string {
-	if s.job.Keep == nil {
+	if s.job.Keep == nil || s.unkept {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(shotTimeout, s.step))
@@ -120,8 +126,9 @@ func (s *session) shot(ctx context.Context, name string) string {
 	}); err != nil || jpeg == nil {
 		return ""
 	}
-	key, err := s.job.Keep(name, jpeg)
+	key, err := s.job.Keep(ctx, name, jpeg)
 	if err != nil {
+		s.unkept = ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)
 		s.note("the screenshot could not be stored")
 		return ""
 	}
@@ -163,6 +170,9 @@ func (s *session) picture(ctx context.Context, p private, passwords bool) ([]byt
 		}
 		if seen&16 != 0 {
 			for _, f := range p.typed {
+				if f.named {
+					f.at = s.page.Locator(allFields)
+				}
 				mask = append(mask, f.at)
 			}
 		}
@@ -175,7 +185,10 @@ func (s *session) picture(ctx context.Context, p private, passwords bool) ([]byt
 			mask = append(mask, s.page.Locator("css=iframe, frame, object, embed"))
 		}
 		if seen&2 != 0 {
-			mask = append(mask, s.page.Locator("css=input, textarea"))
+			mask = append(mask, s.page.Locator(allFields))
+		}
+		if seen&256 != 0 {
+			mask = append(mask, s.page.Locator(allFields+", select, img, area"))
 		}
 		jpeg, err := s.taken(ctx, mask, seen&(8|128) == 0)
 		if err != nil {

@@ -475,15 +475,19 @@ func (s *session) fill(ctx context.Context, st *skill.Step, el playwright.Locato
 		if st.Target.Text != "" {
 			css = append(slices.Clip(css), "")
 		}
-		s.fields = append(s.fields, secretField{el, css})
+		s.fields = append(s.fields, secretField{el, css, true})
 	}
 	return s.do(ctx, func() error {
 		if err := el.Fill(value, playwright.LocatorFillOptions{Timeout: left(ctx)}); err != nil {
 			return err
 		}
 		if st.Secret {
-			if kind, err := el.GetAttribute("type", playwright.LocatorGetAttributeOptions{Timeout: left(ctx)}); err == nil && strings.EqualFold(kind, "password") {
-				s.wall = st
+			about, err := el.Evaluate("e => {"+field+"return [field(e) === e, field(e).type]}", nil, playwright.LocatorEvaluateOptions{Timeout: left(ctx)})
+			if said, _ := about.([]any); err == nil && len(said) == 2 {
+				s.fields[len(s.fields)-1].named = said[0] != true
+				if said[1] == "password" {
+					s.wall = st
+				}
 			}
 			return nil
 		}
@@ -495,6 +499,9 @@ func (s *session) fill(ctx context.Context, st *skill.Step, el playwright.Locato
 		return err
 	})
 }
+
+// field returns the field that is filled for an element: that of its label, if it is none itself.
+const field = `const field = e => e.matches('input, textarea, select') ? e : e.closest('label')?.control || e;`
 
 // open opens a secret; its value is redacted from then on.
 func (s *session) open(ref string) (string, error) {

@@ -183,7 +183,7 @@ func (l *Lesson) add(d *deed) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	el := &skill.Element{Type: skill.ParamType(about.Kind), Options: about.Options, Secret: about.Secret}
+	el := &skill.Element{Type: skill.ParamType(about.Kind), Options: slices.DeleteFunc(about.Options, l.knows)}
 	for _, sel := range about.Selectors {
 		if k := (&skill.Locator{Selector: sel}); k.Check() != nil || l.knows(sel) || len(el.Locator.Tries()) == maxKept {
 			continue
@@ -200,6 +200,7 @@ func (l *Lesson) add(d *deed) (string, error) {
 	if el.Locator.Selector == "" && el.Locator.Text == "" {
 		return "", errors.New("no selector finds this element alone")
 	}
+	el.Secret = about.Secret || about.Field && l.rec.SecretIn(&el.Locator) != ""
 	a := &skill.Action{Kind: d.Kind, Value: d.Value}
 	switch d.Kind {
 	case skill.ActPick:
