@@ -179,7 +179,8 @@ type State struct {
 	Phase        RunPhase     `json:"phase"`
 	Status       Status       `json:"status"`
 	Code         Code         `json:"code,omitempty"`
-	Receipt      bool         `json:"receipt,omitempty"` // written, so the commit may have happened
+	Receipt      bool         `json:"receipt,omitempty"`  // written, so the commit may have happened
+	Answered     bool         `json:"answered,omitempty"` // the commit was; rows of earlier builds do not say so
 	Withdrawn    bool         `json:"withdrawn,omitempty"`
 	Compensation Compensation `json:"compensation,omitempty"`
 }
@@ -293,6 +294,7 @@ func Next(s State, e Event, code Code) (next State, work Work, changed bool) {
 	next = s
 	next.Phase, next.Status, next.Code = m.phase, m.status, m.code
 	next.Receipt = s.Receipt || m.phase == Committing
+	next.Answered = s.Answered || e == Clicked
 	next.Withdrawn = s.Withdrawn || e == Withdrawn
 	if s.Phase == Compensating {
 		next.Compensation = Ran

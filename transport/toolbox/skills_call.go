@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -621,6 +622,13 @@ func skillOutcome(run id.SkillRunID, r *store.SkillRun, name string, duplicate b
 	owner, op, _ := strings.Cut(name, ".")
 	slug := strings.TrimPrefix(owner, skillPrefix)
 	committed := r.Held && r.Status != skill.StatusCommitting // it holds its key since the receipt
+	var kept struct {                                         // of actors/skillrun
+		Stand skill.State `json:"stand"`
+	}
+	left := r.Status == skill.OutOfScope
+	if left && json.Unmarshal(r.State, &kept) != nil {
+		kept.Stand = skill.State{}
+	}
 	t := told{RunID: run, Duplicate: duplicate}
 	for _, c := range checks {
 		t.Verification = append(t.Verification, toldCheck{c.Kind, c.OK, c.Expected})
@@ -657,7 +665,10 @@ func skillOutcome(run id.SkillRunID, r *store.SkillRun, name string, duplicate b
 	default:
 		t.Error, t.Message, t.Status = string(code), fault.Message, r.Status
 		t.Step, t.Selectors, t.Field, t.URL = fault.StepID, fault.Selectors, fault.Field, fault.URL
-		if code != skill.CodeUnknownOutcome {
+		if left {
+			t.URL = originOf(fault.URL) // the rest is a text that the page chose
+		}
+		if code != skill.CodeUnknownOutcome && !(left && committed && !kept.Stand.Answered) { // it left by the click, or before
 			t.Committed = &committed
 		}
 		if code == skill.CodeVerificationFailed {
@@ -671,6 +682,17 @@ func skillOutcome(run id.SkillRunID, r *store.SkillRun, name string, duplicate b
 		}
 	}
 	return skillResult(t, isError)
+}
+
+var origin = regexp.MustCompile(`^(https?://)(?:[^/?#]*@)?([a-z0-9.:\[\]-]{1,260})(?:[/?#]|$)`)
+
+// originOf returns scheme and host of a web address, "" if it is none.
+func originOf(address string) string {
+	m := origin.FindStringSubmatch(address)
+	if m == nil {
+		return ""
+	}
+	return m[1] + m[2]
 }
 
 func lastShot(steps []skill.StepResult) (key string) {
