@@ -35,7 +35,8 @@
 // Order: messages are decided one after another. Commit runs click, later steps and checks in one
 // effect, so that a node that leaves finishes them.
 //
-// Limits: Config.Most browser sessions at a time on a node, Config.Each of one tenant, in turn. The
+// Limits: Config.Most browser sessions at a time on a node, Config.Each of one tenant, in turn, and first what
+// people decided on. How many runs wait is bounded; a further one ends as where there is no browser. The
 // executor bounds the time of each part.
 //
 // Loss: none before the receipt. After it, the outcome of a run whose process died.
