@@ -173,31 +173,26 @@ func TestReadAndCompensate(t *testing.T) {
 func TestTheChecksSayWhatBecameOfACommit(t *testing.T) {
 	t.Parallel()
 	b := quickly(t)
-	for name, then := range map[string]string{
-		"it leaves": "location.href = 'http://127.0.0.2:9/'",
-		"it ends":   "window.close()",
-	} {
-		for value, want := range map[string]skill.Event{"done": skill.Verified, "gone": skill.ChecksFailed} {
-			t.Run(name+", "+string(want), func(t *testing.T) {
-				t.Parallel()
-				w := serves(t, `<p id=said>done</p><button id=act onclick="Object.defineProperty(document.getElementById('said'), 'innerText', { get() { `+then+`; return 'done' } })">A</button>`)
-				s, r, err := b.Prepare(t.Context(), w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"steps":[{"id":"act","kind":"click","target":{"selector":"#act"}}],"commit_step_id":"act",
-					"assertions":[{"kind":"text_present","value":"`+value+`"}],"result_fields":[{"name":"said","selector":"#said"}]}`, `{}`))
-				if err != nil || s == nil {
-					t.Fatal(err, show(t, r))
-				}
-				defer s.Close()
-				if r := s.Commit(t.Context()); r.Event != skill.Clicked {
-					t.Fatal(show(t, r))
-				}
-				if want == skill.ChecksFailed {
-					s.(*session).step = time.Second // it waits for the check in vain
-				}
-				if r := s.Verify(t.Context()); r.Event != want || r.Fault != nil || len(r.Checks) != 1 || r.Result == nil {
-					t.Error(show(t, r), string(r.Result))
-				}
-			})
-		}
+	for value, want := range map[string]skill.Event{"done": skill.Verified, "gone": skill.ChecksFailed} {
+		t.Run(string(want), func(t *testing.T) {
+			t.Parallel()
+			w := serves(t, `<p id=said>done</p><button id=act onclick="Object.defineProperty(document.getElementById('said'), 'innerText', { get() { location.href = 'http://127.0.0.2:9/'; return 'done' } })">A</button>`)
+			s, r, err := b.Prepare(t.Context(), w.job(t, `{"start_url":"URL/","target_hosts":["HOST"],"steps":[{"id":"act","kind":"click","target":{"selector":"#act"}}],"commit_step_id":"act",
+				"assertions":[{"kind":"text_present","value":"`+value+`"}],"result_fields":[{"name":"said","selector":"#said"}]}`, `{}`))
+			if err != nil || s == nil {
+				t.Fatal(err, show(t, r))
+			}
+			defer s.Close()
+			if r := s.Commit(t.Context()); r.Event != skill.Clicked {
+				t.Fatal(show(t, r))
+			}
+			if want == skill.ChecksFailed {
+				s.(*session).step = time.Second // it waits for the check in vain
+			}
+			if r := s.Verify(t.Context()); r.Event != want || r.Fault != nil || len(r.Checks) != 1 || r.Result == nil {
+				t.Error(show(t, r), string(r.Result))
+			}
+		})
 	}
 }
 
