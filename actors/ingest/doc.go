@@ -18,11 +18,12 @@
 // searches see, in transactions that read my row first and stop when another generation was begun,
 // when the content changed or when the document was deleted. The commit that ends it shows it, and searches
 // see all of it from then on. So a document is found by its old text until its new one is whole, and
-// a crash at any moment leaves chunks that nothing shows and that are removed later. Only generations up
-// to that of the row are removed: what a later activation writes or shows has a later one.
+// a crash at any moment leaves chunks that nothing shows and that are removed later, at the latest by the next generation before it is
+// written. Only generations up to that of the row are removed: what a later activation writes or shows has a later one.
 //
 // Where the base has a model of embeddings, each batch of chunks gets its vectors before it is
-// written, and the row says with the generation which model made them. A provider that is down
+// written, and the row says with the generation which model made them. An attempt takes the vectors that the one before made of the
+// same texts, as long as content and settings are the same (attempts begins at 0 with others). A provider that is down
 // postpones the document without end, and so does a store of files that is away; a provider that refuses fails it, and what
 // is shown stays. What the
 // vectors cost is a usage record in the commit that ends the generation or postpones it; a generation

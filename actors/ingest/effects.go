@@ -58,7 +58,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	return nil
 }
 
-// build writes a generation.
+// build writes a generation. It removes what earlier attempts left first, however many there were, and takes the vectors that the one
+// before has of the same texts, so that a provider that gives some at a time is asked, and paid, once for each.
 func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	w := &writer{kind: k, ctx: ctx, to: knowledge.Target{Tenant: a.Tenant, Document: id.DocumentID{UUID: a.ID}, Base: r.Base, Number: r.Number,
 		Generation: r.Generation, Content: r.Content}}
@@ -73,7 +74,18 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	}
 	building.Inc()
 	defer building.Dec()
-	info, err := k.read(ctx, a, r, w)
+	last := r.Generation - 1
+	if w.model != nil && r.Attempts > 1 { // the attempt before had the same content and the same model
+		w.before, last = last, last-1
+	}
+	var err error
+	if last > 0 {
+		err = k.cfg.Store.Drop(ctx, a.Tenant, w.to.Document, r.Shown, last)
+	}
+	var info document.Info
+	if err == nil {
+		info, err = k.read(ctx, a, r, w)
+	}
 	fault, refused := new(document.Fault), new(noVectors)
 	switch {
 	case ctx.Err() != nil: // the activation has ended; its result would be dropped
@@ -154,6 +166,7 @@ type writer struct {
 	ctx     context.Context
 	to      knowledge.Target
 	model   *model.EmbeddingModel // nil: chunks get no vectors
+	before  int                   // the generation of the attempt before, whose vectors are taken; 0: none
 	used    Used
 	width   int // dimensions of the generation's vectors
 	waiting []document.Chunk
@@ -196,7 +209,7 @@ func (w *writer) flush() error {
 	return nil
 }
 
-// embed makes the vectors of the chunks that wait. A failure that stays is noVectors.
+// embed makes the vectors of the chunks that wait, except those that the attempt before has made. A failure that stays is noVectors.
 func (w *writer) embed() ([][]float32, error) {
 	if w.model == nil {
 		return nil, nil
@@ -204,20 +217,57 @@ func (w *writer) embed() ([][]float32, error) {
 	if w.cfg.Embedder == nil {
 		return nil, errors.New("this node makes no vectors")
 	}
-	texts := make([]string, len(w.waiting))
-	for i, c := range w.waiting {
-		if texts[i] = c.Text; c.Heading != "" {
-			texts[i] = c.Heading + "\n" + c.Text
+	vectors := make([][]float32, len(w.waiting))
+	if w.before > 0 {
+		var err error
+		if vectors, err = w.cfg.Store.Vectors(w.ctx, w.to, w.before, w.waiting); err != nil {
+			return nil, err
 		}
 	}
+	var texts []string
+	for i, c := range w.waiting {
+		if vectors[i] != nil {
+			continue
+		}
+		if c.Heading != "" {
+			c.Text = c.Heading + "\n" + c.Text
+		}
+		texts = append(texts, c.Text)
+	}
+	if len(texts) > 0 {
+		made, err := w.make(texts)
+		if err != nil {
+			return nil, err
+		}
+		for i := range vectors {
+			if vectors[i] == nil {
+				vectors[i], made = made[0], made[1:]
+			}
+		}
+	}
+	for _, v := range vectors {
+		if w.width == 0 {
+			w.width = len(v)
+		}
+		if len(v) != w.width {
+			return nil, errOtherWidth
+		}
+	}
+	return vectors, nil
+}
+
+// errOtherWidth: the vectors of a document cannot be compared with each other.
+var errOtherWidth = &noVectors{"the model of embeddings changed the number of its dimensions while it read the document"}
+
+// make asks the provider for vectors.
+func (w *writer) make(texts []string) ([][]float32, error) {
 	out, err := w.cfg.Embedder.Embed(w.ctx, w.to.Tenant, *w.model, texts)
 	w.used = Used{w.model.Name, w.used.TokensIn + out.TokensIn, w.used.CostUSD + out.CostUSD, w.used.Estimated || out.Estimated}
 	refused := new(model.Error)
 	switch {
-	case err == nil && (len(out.Vectors) != len(texts) || w.width != 0 && len(out.Vectors[0]) != w.width):
-		return nil, &noVectors{"the model of embeddings changed the number of its dimensions while it read the document"}
+	case err == nil && len(out.Vectors) != len(texts):
+		return nil, errOtherWidth
 	case err == nil:
-		w.width = len(out.Vectors[0])
 		return out.Vectors, nil
 	case !errors.As(err, &refused): // of the service: its database, its keys
 		return nil, err

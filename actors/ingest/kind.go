@@ -27,6 +27,8 @@ type Store interface {
 	Document(ctx context.Context, t id.TenantID, d id.DocumentID) (*knowledge.Document, error)
 	// Write adds chunks and their vectors (nil: none) to a generation; false: the row has moved on.
 	Write(ctx context.Context, to knowledge.Target, chunks []document.Chunk, vectors [][]float32) (bool, error)
+	// Vectors returns the vectors that another generation has of the same chunks; nil for a chunk that it has not.
+	Vectors(ctx context.Context, to knowledge.Target, generation int, chunks []document.Chunk) ([][]float32, error)
 	// TakeBack takes back that a generation was begun, unless the row has moved on: it is no attempt.
 	TakeBack(ctx context.Context, to knowledge.Target) error
 	// Drop deletes the chunks of other generations than keep, up to last.

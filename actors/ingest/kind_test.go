@@ -752,6 +752,48 @@ func TestProvidersThatFail(t *testing.T) {
 	testkit.Eventually(t, "the document is ready", func() bool { return strings.HasPrefix(w.embedded(d), "p/down 1") })
 }
 
+// A provider that gives some vectors at a time, and nothing for a while in between, is asked and paid once for each text. However many
+// attempts it takes, they leave no more than two generations.
+func TestAProviderThatGivesSomeAtATime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	w.embeds("m")
+	const chunks = 410 // three batches
+	d := w.put(strings.Repeat("apple\n", chunks-1) + "banana")
+	gives := func(calls int) {
+		w.models.mu.Lock()
+		defer w.models.mu.Unlock()
+		w.models.most, w.models.fail["m"] = w.models.calls+calls, &model.Error{Kind: model.Unavailable, Message: "no more for now"}
+	}
+	for attempt, calls := range []int{1, 0, 0, 0, 1, 1} {
+		gives(calls)
+		if attempt == 0 {
+			w.wake(n, d)
+		} else {
+			n.Tell(cluster.Address{Kind: msg.KindIngest, Tenant: w.tenant, ID: d.UUID}, durable.TimerDue{Name: "again"})
+		}
+		if attempt == 5 {
+			break
+		}
+		testkit.Eventually(t, "the document waits", func() bool {
+			return w.one(`SELECT concat_ws(' ', status, owes, generation) FROM kb_documents WHERE id = $1`, d) == fmt.Sprintf("queued f %d", attempt+1)
+		})
+		if got := w.one(`SELECT count(*) FROM kb_chunks WHERE document_id = $1 AND generation < $2`, d, attempt); got != "0" {
+			t.Errorf("attempt %d: %s chunks of generations before the last two", attempt+1, got)
+		}
+	}
+	testkit.Eventually(t, "the document is ready", func() bool {
+		return w.one(`SELECT concat_ws(' ', status, owes, chunks, (SELECT count(vector) FROM kb_chunks c WHERE c.document_id = d.id)) FROM kb_documents d WHERE id = $1`, d) == fmt.Sprintf("ready f %d %[1]d", chunks)
+	})
+	if got := w.one(`SELECT sum(tokens_in)::text FROM usage_records`); got != fmt.Sprint(chunks) {
+		t.Errorf("%s texts were billed", got)
+	}
+	if n := w.found("banana "); n != 1 {
+		t.Errorf("the last chunk is found %d times", n)
+	}
+}
+
 // A generation of two batches whose second one fails is billed for the first. A file that cannot be read
 // to its end costs no vectors.
 func TestUsageOfAFailedGeneration(t *testing.T) {

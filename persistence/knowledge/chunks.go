@@ -115,6 +115,33 @@ func (s *Chunks) Write(ctx context.Context, to Target, chunks []document.Chunk, 
 	return ok, nil
 }
 
+// Vectors returns the vectors that a generation of the target's document has of the same chunks: nil for a chunk that it has not, or with
+// another text.
+func (s *Chunks) Vectors(ctx context.Context, to Target, generation int, chunks []document.Chunk) ([][]float32, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	out, at, positions := make([][]float32, len(chunks)), make(map[int]int, len(chunks)), make([]int, len(chunks))
+	for i, c := range chunks {
+		at[c.Position], positions[i] = i, c.Position
+	}
+	rows, err := s.pool.Query(ctx, madeSQL, to.Tenant, to.Document, generation, positions)
+	if err == nil {
+		var position int
+		var heading, text string
+		var packed []byte
+		_, err = pgx.ForEachRow(rows, []any{&position, &heading, &text, &packed}, func() error {
+			if i := at[position]; chunks[i].Heading == heading && chunks[i].Text == text {
+				out[i] = unpackVector(packed)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read vectors of document %s: %w", to.Document, err)
+	}
+	return out, nil
+}
+
 // TakeBack takes back that a generation was begun: it is no attempt. It does nothing if the generation is no longer the document's last
 // one, or the document has another content.
 func (s *Chunks) TakeBack(ctx context.Context, to Target) error {
@@ -128,8 +155,15 @@ func (s *Chunks) TakeBack(ctx context.Context, to Target) error {
 const dropAtOnce = 1000
 
 // Drop deletes the chunks of a document that belong to another generation than keep, up to the last one that the caller
-// knows: a later one belongs to another activation.
+// knows: a later one belongs to another activation. A Write that has begun is waited for, and a later one writes nothing if the document is
+// deleted or has a later generation.
 func (s *Chunks) Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep, last int) error {
+	one, cancel := context.WithTimeout(ctx, writeTimeout)
+	_, err := s.pool.Exec(one, awaitSQL, t, d)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("wait for writers of document %s: %w", d, err)
+	}
 	for {
 		one, cancel := context.WithTimeout(ctx, writeTimeout)
 		tag, err := s.pool.Exec(one, dropSQL, t, d, keep, last, dropAtOnce)

@@ -477,6 +477,41 @@ func TestARemovalIsFenced(t *testing.T) {
 	}
 }
 
+// A removal waits for a transaction that has begun to write chunks, as one of a node that was paused: nothing of it is left.
+func TestARemovalWaitsForWriters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.add("doc", nil, "canary")
+	tx, err := w.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(holdSQL, w.tenant, d, 1, 1)
+	w.exec(`UPDATE kb_documents SET deleted_at = now() WHERE id = $1`, d)
+	dropped := make(chan error, 1)
+	go func() { dropped <- w.chunks.Drop(t.Context(), w.tenant, d, -1, 1) }()
+	pgtest.Blocked(t, w.admin)
+	exec(`INSERT INTO kb_chunks (tenant_id, document_id, generation, position, base_id, id, text, overlap, heading, page, tokens, length, terms, lexemes)
+		SELECT tenant_id, document_id, generation, 1, base_id, gen_random_uuid(), text, overlap, heading, page, tokens, length, terms, lexemes FROM kb_chunks WHERE document_id = $1`, d)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-dropped; err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	if err := w.admin.QueryRow(t.Context(), `SELECT count(*) FROM kb_chunks WHERE document_id = $1`, d).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d chunks are left, %v", left, err)
+	}
+}
+
 // A writer that is no longer the document's last one writes nothing.
 func TestAWriteIsFenced(t *testing.T) {
 	t.Parallel()

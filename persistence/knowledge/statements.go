@@ -52,6 +52,8 @@ var (
 	loadSQL    = queries.Get("load")
 
 	takeBackSQL = queries.Get("take_back")
+	madeSQL     = queries.Get("made")
+	awaitSQL    = queries.Get("await_writers")
 )
 
 // lookedUp makes Postgres plan each query with its arguments. Only then does it make a table of the principals.

@@ -42,6 +42,15 @@ func packVector(v []float32) []byte {
 	return out
 }
 
+// unpackVector is the inverse of packVector.
+func unpackVector(packed []byte) []float32 {
+	out := make([]float32, len(packed)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(packed[4*i:]))
+	}
+	return out
+}
+
 // matrix holds the vectors of the chunks of one generation.
 type matrix struct {
 	width     int

@@ -102,6 +102,15 @@ SELECT $1, $2, $3, u.position, $4, u.id, u.text, u.overlap, u.heading, u.page, u
 FROM unnest($5::int[], $6::uuid[], $7::text[], $8::int[], $9::text[], $10::int[], $11::int[], $12::int[], $13::bytea[], $14::text[], $15::bytea[])
   AS u (position, id, text, overlap, heading, page, tokens, length, terms, lexemes, vector)
 
+-- The vectors of a generation, with the texts that they were made of.
+-- name: made
+SELECT position, heading, text, vector FROM kb_chunks
+WHERE tenant_id = $1 AND document_id = $2 AND generation = $3 AND position = ANY ($4::int[]) AND vector IS NOT NULL
+
+-- Waits until no transaction writes chunks of a document any more: see hold. One that begins later sees the row as it is now.
+-- name: await_writers
+SELECT id FROM kb_documents WHERE tenant_id = $1 AND id = $2 FOR UPDATE
+
 -- An attempt of a generation that its node has ended itself. The version lets an activation that has read the row read it again.
 -- name: take_back
 UPDATE kb_documents SET attempts = attempts - 1, version = version + 1
