@@ -240,13 +240,21 @@ func TestTwoModels(t *testing.T) {
 	w.teach("old", nil, "Every car needs oil.")
 	w.learn(w.add("new", nil, "A vehicle needs a driver."), model.EmbeddingModel{Provider: "p", Name: "org/new"})
 	w.model("p", "org/new")
-	got := strings.Fields(w.names("automobile "))
-	if slices.Sort(got); !slices.Equal(got, []string{"new", "old"}) {
-		t.Errorf("found %q", got)
+	find := func(want, asked string) {
+		t.Helper()
+		got := strings.Fields(w.names("automobile "))
+		if slices.Sort(got); strings.Join(got, " ") != want {
+			t.Errorf("found %q", got)
+		}
+		if all := m.asked(); all != asked {
+			t.Errorf("asked %s", all)
+		}
 	}
-	if asked := m.asked(); asked != "p/m p/org/new" {
-		t.Errorf("asked %s", asked)
-	}
+	find("new old", "p/m p/org/new")
+	// It changes once more before all documents have the second model.
+	w.learn(w.add("newest", nil, "This car is new."), model.EmbeddingModel{Provider: "p", Name: "third"})
+	w.model("p", "third")
+	find("new newest old", "p/m p/org/new p/third")
 }
 
 // Without its provider a search goes by words, and the provider is not asked for a while.

@@ -7,13 +7,13 @@ SELECT b.number, b.embedding_model IS NOT NULL FROM knowledge_bases b WHERE b.te
 SELECT coalesce(sum(d.chunks) FILTER (WHERE d.acl = '{}' OR d.acl && $3::text[]), 0)::bigint AS visible, coalesce(sum(d.chunks), 0)::bigint AS every FROM kb_documents d
 WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0
 
--- The models of the vectors of documents that the viewer ($3) may see, that of the base first. While a
--- base changes its model there are two. Without a row: the base has no model now, or no vectors yet.
+-- The models of the vectors of documents that the viewer ($3) may see, that of the base first, then that of the most
+-- documents. While a base changes its model there are two, and more if it changes again meanwhile. Without a row: the base has no model now, or no vectors yet.
 -- name: models
 SELECT d.embedded_by FROM knowledge_bases b
 JOIN kb_documents d ON d.tenant_id = b.tenant_id AND d.base_id = b.id AND d.deleted_at IS NULL AND d.shown > 0 AND d.chunks > 0 AND (d.acl = '{}' OR d.acl && $3::text[])
 WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL AND b.embedding_model IS NOT NULL AND d.embedded_by IS NOT NULL
-GROUP BY d.embedded_by ORDER BY bool_or(d.embedded_by = b.embedding_provider || '/' || b.embedding_model) DESC, d.embedded_by LIMIT 2
+GROUP BY d.embedded_by ORDER BY bool_or(d.embedded_by = b.embedding_provider || '/' || b.embedding_model) DESC, count(*) DESC, d.embedded_by LIMIT 4
 
 -- The usage of a search's embedding.
 -- name: bill
