@@ -999,6 +999,89 @@ func TestAWebPageThatFails(t *testing.T) {
 	w.holds(src, all)
 }
 
+// TestAWebPageThatIsRefused, for whatever reason and for however long, keeps its text, its name and its ACL, and what
+// only it leads to. The sync says why nothing is deleted. Links that always were refused make no documents.
+func TestAWebPageThatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start(syncs.Config{})
+	status := func(code int) func(http.ResponseWriter, *http.Request) {
+		return func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(code) }
+	}
+	redirect := func(to string) func(http.ResponseWriter, *http.Request) {
+		return func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, to, http.StatusFound) }
+	}
+	for name, c := range map[string]struct {
+		refuse func(http.ResponseWriter, *http.Request)
+		second bool // it is a start page
+	}{
+		"403": {status(http.StatusForbidden), false}, "401": {status(http.StatusUnauthorized), false}, "a start page": {status(http.StatusForbidden), true},
+		"a login": {redirect("http://127.0.0.2/login"), false}, "a loop": {redirect("/list/"), false},
+	} {
+		s := connectortest.NewSite(t)
+		starts := []string{s.URL + "/"}
+		if c.second {
+			starts = append(starts, s.URL+"/list/")
+		}
+		src := w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"urls": starts})})
+		s.Page("/", "Home", "home", "/list", "/gone", "/closed")
+		s.Serve("/closed", c.refuse)
+		s.Serve("/list", redirect("/list/"))
+		s.Page("/list/", "List", "list", "/deep")
+		s.Page("/deep", "Deep", "deep")
+		s.Page("/gone", "Gone", "gone")
+		all := map[string]string{s.URL + "/": "home", s.URL + "/list/": "list", s.URL + "/deep": "deep", s.URL + "/gone": "gone"}
+		if name == "a loop" {
+			s.Remove("/closed") // else it leads to a page
+		}
+		w.syncs(n, src)
+		first := w.holds(src, all)
+		w.settles()
+		w.exec(`UPDATE kb_documents SET acl = '{group:staff}'`)
+		s.Remove("/gone")
+		s.Serve("/list/", c.refuse)
+		for range 2 {
+			if row := w.sync(n, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "could not be read") || !strings.Contains(said(row), "/list/: ") {
+				t.Errorf("%s: %s %q", name, row.Status, said(row))
+			}
+			have := w.documents(src)
+			list := have[s.URL+"/list/"]
+			if len(have) != 4 || have[s.URL+"/deep"].text != first[s.URL+"/deep"].text || list.status != "failed" || list.name != "List" || list.uri != s.URL+"/list/" {
+				t.Errorf("%s: %+v", name, have)
+			}
+		}
+		s.Page("/list/", "List", "list", "/deep")
+		w.syncs(n, src)
+		delete(all, s.URL+"/gone")
+		for item, d := range w.holds(src, all) {
+			if d.id != first[item].id || w.count(`SELECT count(*) FROM kb_documents WHERE id = $1 AND acl = '{group:staff}'`, d.id) != 1 {
+				t.Errorf("%s: %s is another document, or has another ACL", name, item)
+			}
+		}
+	}
+}
+
+// TestAPageThatMovedAway, for good and to another host, is gone, and so is a start page, one of several, that is not there
+// any more.
+func TestAPageThatMovedAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := connectortest.NewSite(t)
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"urls": []string{s.URL + "/a", s.URL + "/b"}})})
+	s.Page("/a", "A", "text of a", "/c")
+	s.Page("/b", "B", "text of b")
+	s.Page("/c", "C", "text of c")
+	w.syncs(n, src)
+	w.holds(src, map[string]string{s.URL + "/a": "text of a", s.URL + "/b": "text of b", s.URL + "/c": "text of c"})
+	s.Remove("/b")
+	s.Serve("/c", func(rw http.ResponseWriter, r *http.Request) {
+		http.Redirect(rw, r, "http://127.0.0.2/c", http.StatusMovedPermanently)
+	})
+	w.syncs(n, src)
+	w.holds(src, map[string]string{s.URL + "/a": "text of a"})
+}
+
 // TestWhatAFailingAddressLedTo: documents that are known under another address than the one that
 // fails for the moment stay, with their ACLs, and so does what a page without a document and a
 // sitemap lead to.

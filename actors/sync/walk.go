@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -282,6 +283,10 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 		}
 		return nil
 	}
+	refused := item.Leads && item.Fault != nil && item.Fault.Lasting
+	if refused && item.Linked && doc == nil { // one of the links that are not for us
+		return nil
+	}
 	w.next.Listed++
 	meet := store.MetDocument{Item: item.ID, Name: cleanName(item.Name, item.ID), URI: cleanURI(item.URI)}
 	if item.Version != "" {
@@ -291,6 +296,13 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	switch {
 	case item.Fault != nil:
 		w.p.Partial = w.p.Partial || !item.Fault.Lasting
+		if refused && doc != nil {
+			if wasGiven(doc) {
+				w.unread(meet.Name, item.Fault)
+				w.p.Partial = true
+			}
+			meet.Name, meet.URI = doc.Name, doc.URI // the item knows its address only
+		}
 		return w.fault(ctx, item, doc, meet, item.Fault)
 	case item.Size > knowledge.MaxFileBytes:
 		w.fail(meet, item, tooLarge)
@@ -435,8 +447,7 @@ func (w *walker) fault(ctx context.Context, item source.Item, doc *store.KnownDo
 		return nil
 	default:
 		w.fails++
-		w.p.Unread++
-		w.p.Why = meet.Name + ": " + f.Reason
+		w.unread(meet.Name, f)
 		documents.WithLabelValues("unread").Inc()
 		ends := w.fails >= mostFirst || w.cfg.Patience-time.Since(w.met) < leastFile
 		if w.good != nil && w.fails >= mostFaults && !ends {
@@ -457,6 +468,15 @@ func (w *walker) fault(ctx context.Context, item source.Item, doc *store.KnownDo
 	}
 	return nil
 }
+
+// unread notes a file that the next sync tries again.
+func (w *walker) unread(name string, f *source.Fault) {
+	w.p.Unread++
+	w.p.Why = name + ": " + f.Reason
+}
+
+// wasGiven reports whether the source ever gave the content of a document.
+func wasGiven(d *store.KnownDocument) bool { return !bytes.Equal(d.Sum, make([]byte, sha256.Size)) }
 
 // meet notes a document whose content is as it was.
 func (w *walker) meet(doc *store.KnownDocument, now store.MetDocument) {

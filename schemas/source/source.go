@@ -29,6 +29,11 @@ type Item struct {
 	// to is unknown too, and perhaps under which ID its document is: this walk does not show what is
 	// gone.
 	Fault *Fault
+	// Leads: the item leads to others, which a walk finds in its content only. If it had a document,
+	// a fault that does not pass hides them too.
+	Leads bool
+	// Linked: only a link leads to the item. A fault that does not pass makes no document of it.
+	Linked bool
 	// Content, if set, came with the listing and is valid until the callback returns. The caller
 	// closes its body, read or not.
 	Content *Content

@@ -144,8 +144,8 @@ func TestWebCanonical(t *testing.T) {
 	}
 }
 
-// TestWebFaults: an unreachable start page fails the walk; a page that fails is named with its
-// fault, one that is gone is not named.
+// TestWebFaults: an unreachable start page fails the walk; a page that fails or is refused is named with its
+// fault, at the address that it redirects to, and one that is gone or has moved away is not named.
 func TestWebFaults(t *testing.T) {
 	t.Parallel()
 	s := connectortest.NewSite(t)
@@ -156,17 +156,27 @@ func TestWebFaults(t *testing.T) {
 	if _, err := tryWalk(closed, source.Position{}); !strings.Contains(fault(t, err).Reason, "broke or was refused") {
 		t.Fatal(err)
 	}
-	s.Page("/", "Home", "x", "/fails", "/gone", "/loop", "/out", "/private", "/ok")
+	s.Page("/", "Home", "x", "/fails", "/gone", "/loop", "/out", "/moved", "/private", "/to-private", "/ok")
 	s.Page("/ok", "OK", "x")
 	s.Serve("/fails", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	s.Serve("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
 	s.Serve("/out", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://10.0.0.1/", http.StatusFound)
 	})
+	s.Serve("/moved", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://10.0.0.1/", http.StatusMovedPermanently)
+	})
 	s.Serve("/private", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	s.Serve("/to-private", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/hidden", http.StatusFound) })
+	s.Serve("/hidden", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	w := walk(t, openSite(t, s, nil), source.Position{})
-	if at(w, s) != "/ /fails /ok" || w.item(t, s.URL+"/fails").Fault == nil || w.item(t, s.URL+"/fails").Fault.Lasting {
+	if at(w, s) != "/ /fails /hidden /loop /ok /out /private" {
 		t.Fatal(at(w, s))
+	}
+	for path, lasting := range map[string]bool{"/fails": false, "/hidden": true, "/loop": true, "/out": true, "/private": true} {
+		if i := w.item(t, s.URL+path); i.Fault == nil || i.Fault.Lasting != lasting || i.Fault.Gone || !i.Leads || !i.Linked {
+			t.Errorf("%s: %+v %+v", path, i, i.Fault)
+		}
 	}
 	s.Serve("/", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://10.0.0.1/", http.StatusFound)
@@ -176,15 +186,20 @@ func TestWebFaults(t *testing.T) {
 	}
 }
 
-// TestWebOneOfSeveralStartPages that fails does not block the others. What a certificate that cannot be
+// TestWebOneOfSeveralStartPages that fails does not block the others, and one that is gone has no document. What a certificate that cannot be
 // verified hides is not known to be gone: the fault may pass.
 func TestWebOneOfSeveralStartPages(t *testing.T) {
 	t.Parallel()
 	s := connectortest.NewSite(t)
 	s.Page("/a", "A", "x")
-	c := open(t, source.Web, "", map[string]any{"urls": []string{s.URL + "/none", s.URL + "/a"}}, nil)
-	if w := walk(t, c, source.Position{}); at(w, s) != "/a /none" || w.item(t, s.URL+"/none").Fault == nil {
+	s.Serve("/private", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	c := open(t, source.Web, "", map[string]any{"urls": []string{s.URL + "/none", s.URL + "/private", s.URL + "/a"}}, nil)
+	w := walk(t, c, source.Position{})
+	if at(w, s) != "/a /private" || !w.last.Full {
 		t.Fatal(at(w, s))
+	}
+	if i := w.item(t, s.URL+"/private"); i.Fault == nil || !i.Leads || i.Linked {
+		t.Errorf("%+v", i)
 	}
 	closed := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(closed.Close)

@@ -158,18 +158,19 @@ func (c *crawl) step(ctx context.Context) error {
 	switch {
 	case err != nil && !errors.As(err, &f):
 		return err
-	case err != nil && isStart:
+	case err != nil && isStart && !c.hasOtherStart():
 		// A site of which no start page can be read has failed. Of several, the others are read.
-		if !c.hasOtherStart() {
-			one := *f
-			one.Reason, one.Gone = "the start page cannot be read: "+f.Reason, false
-			return &one
-		}
-		item = &source.Item{ID: e.URL, Fault: f}
-	case err != nil && (f.Gone || f.Lasting && f.Status != 0):
-		// gone, or not for us: no document
+		one := *f
+		one.Reason, one.Gone = "the start page cannot be read: "+f.Reason, false
+		return &one
+	case err != nil && f.Gone:
+		item = nil
 	case err != nil:
-		item = &source.Item{ID: e.URL, Name: e.URL, URI: e.URL, Fault: f, Size: -1}
+		at := e.URL
+		if item != nil && !c.named[item.ID] { // where the address redirects to
+			at = item.ID
+		}
+		item = &source.Item{ID: at, Name: at, URI: at, Fault: f, Size: -1, Leads: true, Linked: !isStart}
 	}
 	c.at.Read++
 	var p source.Page // without a document too: the walk is alive, and others may have their turn
@@ -211,15 +212,19 @@ func (c *crawl) hasOtherStart() bool {
 	return false
 }
 
-// read reads an address and what it leads to. It returns nil if there is no document.
+// read reads an address and what it leads to. It returns nil if there is no document. With an error the item has at most
+// the address that could not be read.
 func (c *crawl) read(ctx context.Context, e entry) (*source.Item, error) {
 	u, err := url.Parse(e.URL)
 	if err != nil {
 		return nil, nil
 	}
 	resp, u, err := c.follow(ctx, u, e.Depth == 0)
-	if err != nil || resp == nil {
-		return nil, err
+	if err != nil {
+		return &source.Item{ID: u.String()}, err
+	}
+	if resp == nil {
+		return nil, nil
 	}
 	keep := false
 	defer func() {
@@ -266,7 +271,7 @@ func (c *crawl) read(ctx context.Context, e entry) (*source.Item, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
 	if err != nil {
-		return nil, err
+		return item, err
 	}
 	if len(body) > maxPage {
 		return &source.Item{ID: id, URI: id, Name: nameOf(u), MediaType: "text/html", Size: int64(len(body)),
@@ -341,21 +346,22 @@ func (c *crawl) allowed(u *url.URL) bool {
 }
 
 // follow requests an address, and follows redirects within the site. It returns nil if the
-// address leads out of the site, or robots.txt forbids it.
+// address moved out of the site, or robots.txt forbids it, and with an error the address that it was at.
+// A redirect out of the site that is not for good is a fault: it leads to a login, most likely.
 func (c *crawl) follow(ctx context.Context, u *url.URL, isStart bool) (*http.Response, *url.URL, error) {
 	for range maxRedirect + 1 {
 		if err := c.learn(ctx, u); err != nil {
-			return nil, nil, err
+			return nil, u, err
 		}
 		if !c.allowed(u) {
 			if isStart {
-				return nil, nil, &source.Fault{Reason: "robots.txt forbids it", Lasting: true}
+				return nil, u, &source.Fault{Reason: "robots.txt forbids it", Lasting: true}
 			}
 			return nil, nil, nil
 		}
 		resp, err := c.get(ctx, u, c.client.Page)
 		if err != nil {
-			return nil, nil, err
+			return nil, u, err
 		}
 		if resp.StatusCode/100 != 3 {
 			return resp, u, nil
@@ -363,21 +369,21 @@ func (c *crawl) follow(ctx context.Context, u *url.URL, isStart bool) (*http.Res
 		resp.Body.Close()
 		next, err := u.Parse(resp.Header.Get("Location"))
 		if err != nil || next.Host == "" || next.Scheme != "http" && next.Scheme != "https" || resp.Header.Get("Location") == "" {
-			return nil, nil, &source.Fault{Reason: "the website answered with a redirect to nowhere", Lasting: true}
+			return nil, u, &source.Fault{Reason: "the website answered with a redirect to nowhere", Lasting: true}
 		}
 		next = normal(next)
 		if !c.isHere(next) {
-			if !isStart {
+			if !isStart && (resp.StatusCode == http.StatusMovedPermanently || resp.StatusCode == http.StatusPermanentRedirect) {
 				return nil, nil, nil
 			}
-			if strings.TrimPrefix(hostOf(next), "www.") != strings.TrimPrefix(hostOf(u), "www.") {
-				return nil, nil, &source.Fault{Reason: "it redirects to another host", Lasting: true}
+			if !isStart || strings.TrimPrefix(hostOf(next), "www.") != strings.TrimPrefix(hostOf(u), "www.") {
+				return nil, u, &source.Fault{Reason: "it redirects to another host", Lasting: true}
 			}
 			c.at.Hosts = append(c.at.Hosts, hostOf(next)) // the same site, with www. or without
 		}
 		u = next
 	}
-	return nil, nil, &source.Fault{Reason: "the website redirects too often", Lasting: true, Status: http.StatusLoopDetected}
+	return nil, u, &source.Fault{Reason: "the website redirects too often", Lasting: true, Status: http.StatusLoopDetected}
 }
 
 // get makes one request, after a pause.
