@@ -1143,6 +1143,36 @@ func html(text string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
+// TestAListingThatHangs without an end, with many requests for one page of which each is answered in time, ends the sync and
+// deletes nothing.
+func TestAListingThatHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := connectortest.NewSite(t)
+	s.Page("/", "Home", "home", "/known")
+	s.Page("/known", "Known", "known")
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"url": s.URL + "/"})})
+	w.syncs(w.start(syncs.Config{}), src)
+	const patience = 300 * time.Millisecond
+	var asked atomic.Int32
+	s.Before(func(rw http.ResponseWriter, r *http.Request) bool {
+		select {
+		case <-time.After(patience / 2):
+		case <-r.Context().Done():
+		}
+		http.Redirect(rw, r, fmt.Sprint("/", asked.Add(1)), http.StatusFound)
+		return true
+	})
+	row := w.sync(w.start(syncs.Config{Patience: patience}), src)
+	if row.Status != lifecycle.SourceFailed || said(row) != "the source did not answer in time" {
+		t.Errorf("%s %q", row.Status, said(row))
+	}
+	if n := asked.Load(); n > 3 { // of the six that redirects take, for robots.txt alone
+		t.Errorf("%d requests", n)
+	}
+	w.holds(src, map[string]string{s.URL + "/": "home", s.URL + "/known": "known"})
+}
+
 // TestAVendorThatHangs: a file that hangs does not end the sync at once, one after the other does,
 // and nothing is deleted.
 func TestAVendorThatHangs(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/pause"
 	"agentsvc/schemas/source"
 )
 
@@ -44,8 +45,7 @@ const (
 	stepContents = 16  // fetched contents of a step
 	dropAtOnce   = 500 // documents that one transaction deletes
 
-	// patience is the default of Config.Patience. A request
-	// of a listing takes 30 s at most, which is within the 140 s that a vendor may hang.
+	// patience is the default of Config.Patience. A page of a listing has three tenths of it more, which is within the 140 s that a vendor may hang.
 	patience = 100 * time.Second
 	// leastFile is the time that a file gets at least; a walk with less ends.
 	leastFile = 5 * time.Second
@@ -120,7 +120,7 @@ func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, e
 		return nil, err
 	}
 	if !w.p.Done {
-		if err := w.src.Walk(ctx, source.Position{Resume: w.p.At, Delta: b.Delta}, w.page); err != nil {
+		if err := w.list(ctx); err != nil {
 			return nil, err
 		}
 		if !w.p.Done {
@@ -133,6 +133,31 @@ func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, e
 		}
 	}
 	return w.end(ctx)
+}
+
+// errHangs ends a listing that does not go on.
+var errHangs = &source.Fault{Reason: "the source did not answer in time"}
+
+// list lists the source. A listing that gives no page for too long is ended, however many requests it makes for it.
+func (w *walker) list(ctx context.Context) error {
+	ctx, limit := pause.NewLimit(ctx, w.listing(), errHangs)
+	defer limit.End()
+	err := w.src.Walk(ctx, source.Position{Resume: w.p.At, Delta: w.begun.Delta}, func(ctx context.Context, p source.Page) error {
+		limit.Hold() // files have a time of their own
+		defer func() { limit.Set(w.listing()) }()
+		return w.page(ctx, p)
+	})
+	if err != nil && context.Cause(ctx) == errHangs {
+		return errHangs
+	}
+	return err
+}
+
+// listing returns how long the listing may take to its next page: what a page takes at most is left to it also where files took the time
+// before.
+func (w *walker) listing() time.Duration {
+	page := w.cfg.Patience * 3 / 10
+	return max(page, w.cfg.Patience+page-time.Since(w.met))
 }
 
 // again tries files again that gave no right, or whose contents could not be indexed: a listing of changes does not name them. A

@@ -1,5 +1,5 @@
 // Package pause waits for a time that a context can cut short, as the loops do that repeat what
-// could not be done yet.
+// could not be done yet, and bounds the time of each of many steps.
 //
 // It is not an actor. It holds nothing beyond a call; jitter and the growth of a pause are the
 // caller's.

@@ -124,6 +124,72 @@ func TestWebSitemap(t *testing.T) {
 	}
 }
 
+// TestWebAChainOfRedirects that takes long, each of them answered in time, is given up, and holds up no other page.
+func TestWebAChainOfRedirects(t *testing.T) {
+	t.Parallel()
+	s := connectortest.NewSite(t)
+	s.Page("/", "Home", "x", "/slow/0", "/a")
+	s.Page("/a", "A", "x")
+	var asked atomic.Int32
+	s.Before(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/slow/") {
+			return false
+		}
+		select {
+		case <-time.After(60 * time.Millisecond):
+		case <-r.Context().Done():
+		}
+		http.Redirect(w, r, fmt.Sprint("/slow/", asked.Add(1)), http.StatusFound)
+		return true
+	})
+	timing := quick
+	timing.Call = 100 * time.Millisecond
+	w := walk(t, openWith(t, timing, source.Web, "", map[string]any{"url": s.URL + "/"}, nil), source.Position{})
+	if n := asked.Load(); n > 2 || len(w.items) != 3 || w.item(t, s.URL+"/a").Fault != nil {
+		t.Errorf("%d requests, %s", n, at(w, s))
+	}
+	for _, i := range w.items {
+		if strings.Contains(i.ID, "/slow/") && (i.Fault == nil || i.Fault.Lasting || i.Fault.Reason != "the website did not answer in time") {
+			t.Errorf("%+v", i.Fault)
+		}
+	}
+}
+
+// TestWebSitemapsThatFail, slowly and for the moment, take the time of one call together, and are named with their faults.
+func TestWebSitemapsThatFail(t *testing.T) {
+	t.Parallel()
+	s := connectortest.NewSite(t)
+	var robots strings.Builder
+	for i := range 9 {
+		fmt.Fprintf(&robots, "Sitemap: %s/map%d.xml.gz\n", s.URL, i)
+	}
+	s.File("/robots.txt", "text/plain", robots.String())
+	s.Page("/", "Home", "x", "/a")
+	s.Page("/a", "A", "x")
+	var asked atomic.Int32
+	s.Before(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/map") {
+			return false
+		}
+		asked.Add(1)
+		select {
+		case <-time.After(30 * time.Millisecond):
+		case <-r.Context().Done():
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	timing := quick
+	timing.Call = 100 * time.Millisecond
+	w := walk(t, openWith(t, timing, source.Web, "", map[string]any{"url": s.URL + "/"}, nil), source.Position{})
+	if n := asked.Load(); n < 3 || n > 6 { // three attempts each
+		t.Errorf("sitemaps were asked for %d times", n)
+	}
+	if i := w.item(t, s.URL+"/map0.xml.gz"); i.Fault == nil || i.Fault.Lasting || !i.Leads || w.item(t, s.URL+"/a").Fault != nil {
+		t.Errorf("%s", at(w, s))
+	}
+}
+
 // TestWebCanonical: one document for all addresses of a page; a canonical address at another host
 // does not count.
 func TestWebCanonical(t *testing.T) {
@@ -351,7 +417,7 @@ func TestWebWithoutDocuments(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || pages != 5 || resumes != 4 {
+	if err != nil || pages != 6 || resumes != 4 { // the sitemap is one
 		t.Errorf("%d pages, %d of them with a position, %v", pages, resumes, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	"agentsvc/schemas/source"
 )
@@ -25,11 +26,13 @@ const (
 
 // sitemaps adds the pages of the site's sitemaps, as if its start page linked to them. A sitemap
 // that cannot be read is left out; if that may pass, it is listed as an item with its fault: the crawl
-// does not show what is gone, and says why.
+// does not show what is gone, and says why. Those that fail take the time of one call of a listing together; the others are left
+// out then.
 func (c *crawl) sitemaps(ctx context.Context, start *url.URL) error {
 	origin := start.Scheme + "://" + start.Host
 	queue := append([]string{origin + "/sitemap.xml"}, c.rules[origin].sitemaps...)
 	seen := map[string]bool{}
+	var failing time.Duration // sitemaps that could not be read now
 	for len(queue) > 0 && len(seen) < maxSitemaps && ctx.Err() == nil {
 		u, err := start.Parse(queue[0])
 		queue = queue[1:]
@@ -37,6 +40,7 @@ func (c *crawl) sitemaps(ctx context.Context, start *url.URL) error {
 			continue
 		}
 		seen[normal(u).String()] = true
+		c.began = time.Now()
 		err = c.learn(ctx, normal(u))
 		var text []byte
 		if err == nil {
@@ -49,9 +53,12 @@ func (c *crawl) sitemaps(ctx context.Context, start *url.URL) error {
 			}
 			if !f.Lasting {
 				at := normal(u).String()
-				c.unread = append(c.unread, source.Item{ID: at, Name: at, URI: at, Size: -1, Fault: f})
+				c.unread = append(c.unread, source.Item{ID: at, Name: at, URI: at, Size: -1, Fault: f, Leads: true, Linked: true})
+				if failing += time.Since(c.began); failing > c.call {
+					break
+				}
+				continue
 			}
-			continue
 		}
 		pages, more := parseSitemap(text, maxQueue)
 		for _, p := range pages {
@@ -60,6 +67,9 @@ func (c *crawl) sitemaps(ctx context.Context, start *url.URL) error {
 			}
 		}
 		queue = append(queue, more[:min(len(more), maxSitemaps)]...)
+		if err := c.each(ctx, source.Page{}); err != nil { // the walk is alive
+			return err
+		}
 	}
 	return ctx.Err()
 }

@@ -40,6 +40,7 @@ type site struct {
 	client *vendor.Client
 	c      source.Config
 	pause  time.Duration
+	call   time.Duration // after which no further request is made for one address
 }
 
 // Open returns a website.
@@ -57,7 +58,7 @@ func Open(clients *vendor.Clients, c source.Config) (source.Source, error) {
 		http.StatusGone:      "there is no such page",
 	}
 	client.Judge = judge
-	return &site{client, c, max(0, clients.Timing.Polite)}, nil
+	return &site{client, c, max(0, clients.Timing.Polite), clients.Timing.Call}, nil
 }
 
 // judge keeps 401 from reading as refused credentials of the whole source: a website gets none.
@@ -94,6 +95,7 @@ type crawl struct {
 	bytes  int
 	rules  map[string]robots // by scheme and host
 	last   time.Time         // of the last request
+	began  time.Time         // when the first request for the address was made that is being read
 	each   func(context.Context, source.Page) error
 	saved  int           // entries read at the last saved position
 	looked int           // links compared with robots.txt
@@ -150,9 +152,10 @@ func (c *crawl) step(ctx context.Context) error {
 		return nil
 	}
 	isStart := e.Depth == 0
+	c.began = time.Now()
 	item, err := c.read(ctx, e)
 	f := new(source.Fault)
-	if errors.As(err, &f) && f.Again && f.Item { // the answer broke off
+	if errors.As(err, &f) && f.Again && f.Item && c.inTime() == nil { // the answer broke off
 		item, err = c.read(ctx, e)
 	}
 	switch {
@@ -349,7 +352,10 @@ func (c *crawl) allowed(u *url.URL) bool {
 // address moved out of the site, or robots.txt forbids it, and with an error the address that it was at.
 // A redirect out of the site that is not for good is a fault: it leads to a login, most likely.
 func (c *crawl) follow(ctx context.Context, u *url.URL, isStart bool) (*http.Response, *url.URL, error) {
-	for range maxRedirect + 1 {
+	for i := range maxRedirect + 1 {
+		if err := c.inTime(); i > 0 && err != nil {
+			return nil, u, err
+		}
 		if err := c.learn(ctx, u); err != nil {
 			return nil, u, err
 		}
@@ -384,6 +390,15 @@ func (c *crawl) follow(ctx context.Context, u *url.URL, isStart bool) (*http.Res
 		u = next
 	}
 	return nil, u, &source.Fault{Reason: "the website redirects too often", Lasting: true, Status: http.StatusLoopDetected}
+}
+
+// inTime returns a fault if the address that is being read has taken so long that no further request is made for it: a redirect, or
+// a repeated one. Each request has bounds of its own, and a page has the time of one or two.
+func (c *crawl) inTime() error {
+	if time.Since(c.began) > c.call {
+		return &source.Fault{Reason: "the website did not answer in time"}
+	}
+	return nil
 }
 
 // get makes one request, after a pause.
@@ -431,7 +446,10 @@ func (c *crawl) small(ctx context.Context, at string, most int64) ([]byte, error
 	if err != nil {
 		return nil, c.client.Strange()
 	}
-	for range maxRedirect + 1 {
+	for i := range maxRedirect + 1 {
+		if err := c.inTime(); i > 0 && err != nil {
+			return nil, err
+		}
 		resp, err := c.get(ctx, u, c.client.Start)
 		if err != nil {
 			return nil, err
