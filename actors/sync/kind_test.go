@@ -207,7 +207,7 @@ func TestOneBadFile(t *testing.T) {
 		}
 	})
 	row := w.sync(n, src)
-	if row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "1 file could not be read") || !strings.Contains(said(row), "broken.txt") {
+	if row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "2 files could not be read") || !strings.Contains(said(row), ".txt: ") {
 		t.Fatalf("%s %q", row.Status, said(row))
 	}
 	have := w.documents(src)
@@ -221,6 +221,84 @@ func TestOneBadFile(t *testing.T) {
 	w.syncs(n, src)
 	if have := w.documents(src); len(have) != 5 || have["broken"].text != "text of broken" || have["forbidden"].text != "text of forbidden" {
 		t.Fatalf("%+v", have)
+	}
+}
+
+// TestAFileThatIsNotThereOnce, although the listing of changes names it, is fetched by the next sync: the listing would not name it
+// again. If it is gone indeed, the next listing says so.
+func TestAFileThatIsNotThereOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := connectortest.NewGraph(t)
+	w.office = g.URL + "/v1.0"
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	g.Put("first", "first.txt", "text of first")
+	contents := g.Downloads.Config.Handler
+	misses := func(files string) {
+		t.Helper()
+		g.Downloads.Config.Handler = http.NotFoundHandler()
+		if row := w.sync(n, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), files+" could not be read") || !strings.Contains(said(row), "no longer in the office drive") {
+			t.Errorf("%s %q", row.Status, said(row))
+		}
+		g.Downloads.Config.Handler = contents
+	}
+	misses("1 file") // in the first listing
+	w.holds(src, nil)
+	w.syncs(n, src)
+	w.holds(src, map[string]string{"first": "text of first"})
+	g.Put("first", "first.txt", "another text")
+	g.Put("gone", "gone.txt", "text of gone")
+	misses("2 files") // in one of changes
+	w.holds(src, map[string]string{"first": "text of first"})
+	g.Delete("gone", false)
+	w.syncs(n, src)
+	w.holds(src, map[string]string{"first": "another text"})
+	g.Calls()
+	w.syncs(n, src)
+	if calls := g.Calls(); len(calls) != 1 {
+		t.Errorf("what was read is asked for again: %v", calls)
+	}
+}
+
+// TestAFileThatIsNoTextAnyMore is gone, also where the listing names changes only.
+func TestAFileThatIsNoTextAnyMore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := connectortest.NewGraph(t)
+	w.office = g.URL + "/v1.0"
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	g.Put("notes", "notes.txt", "canary")
+	g.Put("other", "other.txt", "other")
+	w.syncs(n, src)
+	w.holds(src, map[string]string{"notes": "canary", "other": "other"})
+	g.Put("notes", "notes.zip", "PK")
+	g.Put("picture", "picture.png", "png")
+	w.syncs(n, src)
+	w.holds(src, map[string]string{"other": "other"})
+}
+
+// TestAnotherAddressOfTheOfficeDrive, which the operator sets, begins the listing of changes anew.
+func TestAnotherAddressOfTheOfficeDrive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g, other := connectortest.NewGraph(t), connectortest.NewGraph(t)
+	w.office = g.URL + "/v1.0"
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	for _, drive := range []*connectortest.Graph{g, other} {
+		drive.Put("a", "a.txt", "text of a")
+	}
+	g.Put("b", "b.txt", "text of b")
+	w.syncs(w.start(syncs.Config{}), src)
+	first := w.holds(src, map[string]string{"a": "text of a", "b": "text of b"})
+	w.office = other.URL + "/v1.0"
+	n := w.start(syncs.Config{})
+	for range 2 {
+		w.syncs(n, src)
+		if have := w.holds(src, map[string]string{"a": "text of a"}); have["a"].id != first["a"].id {
+			t.Errorf("%+v", have)
+		}
 	}
 }
 

@@ -77,6 +77,7 @@ type progress struct {
 	Partial bool   `json:"partial,omitempty"` // the walk does not show what is gone
 	Anew    bool   `json:"anew,omitempty"`    // it began anew: the former delta is of no use
 	Unread  int    `json:"unread,omitempty"`  // files that the next sync tries again
+	Lost    int    `json:"lost,omitempty"`    // files that were gone when they were fetched
 	Why     string `json:"why,omitempty"`     // of the last one
 	Done    bool   `json:"done,omitempty"`    // the listing is complete
 	Full    bool   `json:"full,omitempty"`    // and shows what is gone
@@ -210,6 +211,9 @@ func (w *walker) page(ctx context.Context, p source.Page) error {
 	switch {
 	case p.Last:
 		w.p.Done, w.p.Full, w.p.At = true, p.Full && !w.p.Partial, ""
+		if p.Delta != "" { // a listing of changes would not name them again
+			w.p.Unread += w.p.Lost
+		}
 		if w.p.Unread == 0 {
 			w.p.Delta = p.Delta
 		} else if !w.p.Anew {
@@ -233,7 +237,7 @@ func usable(items []source.Item) []source.Item {
 	out := items[:0:0]
 	for i, item := range items {
 		ok := last[item.ID] == i && item.ID != "" && len(item.ID) <= maxItem && utf8.ValidString(item.ID) && !strings.ContainsRune(item.ID, 0)
-		if ok && (item.Deleted || !isMedia(item)) {
+		if ok {
 			out = append(out, item)
 		} else if item.Content != nil {
 			item.Content.Body.Close()
@@ -252,8 +256,12 @@ var mediaFiles = func() map[string]bool {
 	return m
 }()
 
-// isMedia reports whether an item is a file without text, by what the source says and by its name.
+// isMedia reports whether an item is a file without text, by what the source says and by its name. Of what leads to
+// others and cannot be read only the address is known.
 func isMedia(i source.Item) bool {
+	if i.Leads && i.Fault != nil {
+		return false
+	}
 	kind, _, _ := strings.Cut(i.MediaType, "/")
 	switch kind {
 	case "image", "audio", "video", "font":
@@ -301,7 +309,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	if item.Content != nil {
 		defer item.Content.Body.Close()
 	}
-	if item.Deleted {
+	if item.Deleted || isMedia(item) { // a listing of changes names a file once, and it may have been a text before
 		if doc != nil {
 			w.next.Gone = append(w.next.Gone, doc.ID)
 			documents.WithLabelValues("deleted").Inc()
@@ -464,6 +472,10 @@ func (w *walker) fault(ctx context.Context, item source.Item, doc *store.KnownDo
 	case f.RetryAfter > 0 && f.Status != statusUnavailable: // it limits requests, not those of this file
 		return f
 	case f.Gone: // since it was listed; the next listing decides
+		w.p.Lost++
+		if w.p.Unread == 0 {
+			w.p.Why = meet.Name + ": " + f.Reason
+		}
 	case f.Lasting:
 		if !f.Content {
 			meet.Version = nil // rights may be given without a change of the file

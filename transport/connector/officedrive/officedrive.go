@@ -80,6 +80,9 @@ func (d *drive) Walk(ctx context.Context, from source.Position, each func(contex
 		}
 	}
 	restart, restarted := false, false
+	if _, err := d.client.Follow(at.Next); err != nil { // a position at another address than the vendor has now
+		at, restart, restarted = position{Next: d.start(), Full: true}, true, true
+	}
 	for {
 		a, err := d.page(ctx, at.Next)
 		if forgotten(err) && at.Next != d.start() && !restarted {
