@@ -54,10 +54,29 @@ type Teller interface {
 	Tell(a cluster.Address, message any)
 }
 
-// pauseAgain is the pause before a walk goes on after storage failed.
-const pauseAgain = 2 * time.Second
+// Pauses before a walk goes on after storage failed. Where that was the store of files, the walk asks the vendor again for what could
+// not be stored: the pauses double until a step is committed.
+const (
+	pauseAgain = 2 * time.Second
+	mostPause  = 5 * time.Minute
+)
 
-func (k *kind) perform(ctx context.Context, a durable.Activation, _ durable.Effect) any {
+// pauseOf returns the pause after so many walks without a step.
+func pauseOf(idle int) time.Duration { return min(pauseAgain<<min(max(0, idle-1), 10), mostPause) }
+
+// noFiles: the store of files cannot serve now.
+type noFiles struct {
+	err   error
+	steps int // that the walk committed before
+}
+
+// Error implements error.
+func (e *noFiles) Error() string { return "the store of files is not available: " + e.err.Error() }
+
+// Unwrap implements errors.Unwrap.
+func (e *noFiles) Unwrap() error { return e.err }
+
+func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
 	t, src := a.Address.Tenant, id.SourceID{UUID: a.Address.ID}
 	p := &place{places: k.places, tenant: t}
 	if err := p.take(ctx); err != nil {
@@ -65,7 +84,7 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, _ durable.Effe
 	}
 	defer p.give()
 	out, err := k.walk(ctx, a, p)
-	fault := new(source.Fault)
+	fault, away := new(source.Fault), new(noFiles)
 	switch {
 	case err == nil:
 		return out
@@ -75,11 +94,16 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, _ durable.Effe
 		return Lost{}
 	case errors.As(err, &fault):
 		return k.failed(ctx, t, src, fault.Reason)
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.Canceled), errors.Is(err, errFiles):
+	case errors.As(err, &away), errors.Is(err, store.ErrUnavailable), errors.Is(err, context.Canceled):
 		// Storage, or the node's lease. The walk goes on behind its last step.
 		k.log(k.cfg.Log.Warn(), a.Address).Err(err).Msg("a sync of a knowledge source was interrupted")
-		pause.For(ctx, pauseAgain)
-		return Again{}
+		var again Again
+		if away.err != nil && away.steps == 0 {
+			again.Idle = e.(Walk).Idle + 1
+		}
+		p.give()
+		pause.For(ctx, pauseOf(again.Idle))
+		return again
 	}
 	k.log(k.cfg.Log.Error(), a.Address).Err(err).Msg("a sync of a knowledge source ended by an internal error")
 	return k.failed(ctx, t, src, internal)

@@ -51,6 +51,7 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return decision{Next: next, Changed: true, Facts: []any{Claimed{}}}, nil
 	case Again:
 		next.Try++
+		next.Idle = m.Idle
 		return decision{Next: next, Changed: true}, nil
 	case durable.EffectFailed:
 		if s.walks() {
@@ -88,12 +89,15 @@ func (Machine) Owed(s State) []durable.Effect {
 	if !s.walks() {
 		return nil
 	}
-	return []durable.Effect{Walk{Try: s.Try}}
+	return []durable.Effect{Walk{Try: s.Try, Idle: s.Idle}}
 }
 
 // Walk is the effect that syncs the source. A walk that was interrupted goes on behind its last
 // step.
-type Walk struct{ Try int }
+type Walk struct {
+	Try  int
+	Idle int // see Again
+}
 
 // Key returns another key for each try.
 func (e Walk) Key() string { return "walk/" + strconv.Itoa(e.Try) }

@@ -12,5 +12,7 @@ type (
 	// Lost says that the walk does not own the row any more.
 	Lost struct{}
 	// Again says that the walk has to go on: storage or the node's lease failed for a moment.
-	Again struct{}
+	Again struct {
+		Idle int // walks without a step, one after the other, while the store of files did not serve
+	}
 )

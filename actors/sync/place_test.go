@@ -10,8 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/source"
 	"agentsvc/schemas/turn"
 )
@@ -69,5 +74,85 @@ func TestAPlaceIsGivenUpBetweenPages(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// away is a store of sources beside a store of files that does not serve.
+type away struct {
+	Store
+	Files
+	source.Source
+	lists int
+}
+
+func (*away) BeginWalk(context.Context, id.TenantID, id.SourceID, int64) (*store.BegunWalk, error) {
+	return &store.BegunWalk{Kind: lifecycle.SourceObjectStore}, nil
+}
+
+func (*away) KnownDocuments(context.Context, *store.Walk, []string) (map[string]store.KnownDocument, error) {
+	return nil, nil
+}
+
+func (a *away) Walk(ctx context.Context, _ source.Position, each func(context.Context, source.Page) error) error {
+	a.lists++
+	return each(ctx, source.Page{Items: []source.Item{{ID: "a"}}, Last: true})
+}
+
+func (*away) Fetch(context.Context, source.Item) (source.Content, error) {
+	return source.Content{Body: io.NopCloser(strings.NewReader("x"))}, nil
+}
+
+func (*away) Put(context.Context, id.TenantID, id.FileID, io.Reader, int64) (int64, [32]byte, error) {
+	return 0, [32]byte{}, errors.New("no space")
+}
+
+func (*away) TooLarge(error) bool { return false }
+
+// TestAVendorIsSparedWhileFilesAreAway: a walk that cannot store what it fetches asks the vendor again after pauses that double, and
+// holds no place meanwhile.
+func TestAVendorIsSparedWhileFilesAreAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &away{}
+		k := &kind{places: turn.New(1, 1), cfg: Config{Store: a, Files: a, Patience: patience, Log: zerolog.Nop(),
+			Connect: func(lifecycle.SourceKind, source.Config, map[string]string) (source.Source, error) { return a, nil }}}
+		tenant := id.TenantID{UUID: id.NewAnywhere()}
+		s := State{Enabled: true, Status: lifecycle.SourceSyncing}
+		began := time.Now()
+		for time.Since(began) < time.Hour {
+			results := make(chan any)
+			go func() {
+				results <- k.perform(t.Context(), durable.Activation{Address: cluster.Address{Tenant: tenant}}, Machine{}.Owed(s)[0])
+			}()
+			synctest.Wait() // it pauses
+			if !k.places.Try(tenant) {
+				t.Fatal("a walk that pauses holds its place")
+			}
+			k.places.Give(tenant)
+			d, err := Machine{}.Decide(s, <-results, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s = d.Next
+		}
+		if a.lists < 12 || a.lists > 22 {
+			t.Errorf("%d listings in an hour", a.lists)
+		}
+	})
+}
+
+// TestPausesBeginAnew with a step.
+func TestPausesBeginAnew(t *testing.T) {
+	t.Parallel()
+	for idle, want := range map[int]time.Duration{0: pauseAgain, 1: pauseAgain, 2: 2 * pauseAgain, 5: 16 * pauseAgain, 9: mostPause, 1000: mostPause} {
+		if got := pauseOf(idle); got != want {
+			t.Errorf("%d: %s, want %s", idle, got, want)
+		}
+	}
+	s := State{Enabled: true, Status: lifecycle.SourceSyncing, Idle: 7}
+	for idle, m := range map[int]any{0: Again{}, 8: Again{Idle: 8}, 7: Lost{}} {
+		if d, err := (Machine{}).Decide(s, m, time.Now()); err != nil || (Machine{}).Owed(d.Next)[0].(Walk).Idle != idle {
+			t.Errorf("%T: %+v %v", m, d.Next, err)
+		}
 	}
 }

@@ -21,6 +21,8 @@ type State struct {
 	Times *schedule.Schedule
 	// Try counts the walks of this activation. It is not stored.
 	Try int
+	// Idle is that of the last Again. It is not stored.
+	Idle int
 	// Fresh: the row was just claimed, and no message was decided since. It is not stored.
 	Fresh bool
 }

@@ -29,9 +29,6 @@ import (
 	"agentsvc/schemas/source"
 )
 
-// errFiles: the store of files cannot serve now.
-var errFiles = errors.New("the store of files is not available")
-
 // The points at which a crash test kills the process.
 var (
 	pointBeforeStep = failpoint.Declare("sync.before_step")
@@ -96,6 +93,7 @@ type walker struct {
 	files []id.FileID    // of its contents
 	met   time.Time      // when a page or a file could last be read
 	since time.Time      // when the place on the node was taken
+	steps int            // that were committed
 	fails int            // files that failed for the moment since a file could be read
 	good  *source.Item   // the last file that the source gave, in this walk or before; nil: none was met
 }
@@ -416,7 +414,7 @@ func (w *walker) store(ctx context.Context, item source.Item, content *source.Co
 	case w.cfg.Files.TooLarge(err), ctx.Err() != nil:
 		return nil, w.late(ctx, err)
 	}
-	return nil, fmt.Errorf("%w: %w", errFiles, err)
+	return nil, &noFiles{err, w.steps}
 }
 
 // late makes a fault of the end of a file's own time.
@@ -550,6 +548,7 @@ func (w *walker) flush(ctx context.Context) error {
 		return err // abandon settles the files
 	}
 	failpoint.Hit(pointAfterStep)
+	w.steps++
 	for _, f := range w.files {
 		w.cfg.Files.Settle(w.addr.Tenant, f, true)
 	}
