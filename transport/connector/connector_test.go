@@ -274,6 +274,22 @@ func TestCloudDrive(t *testing.T) {
 	}
 }
 
+// TestCloudDriveEmptyFolders, however many one after the other, are no listing without an end.
+func TestCloudDriveEmptyFolders(t *testing.T) {
+	t.Parallel()
+	d := connectortest.NewDrive(t)
+	d.PerPage = 1000
+	const folder = "application/vnd.google-apps.folder"
+	d.Put("f1", connectortest.File{Name: "top", Kind: folder})
+	for i := range 250 {
+		d.Put(fmt.Sprintf("f2-%03d", i), connectortest.File{Name: "customer", Kind: folder, Parent: "f1"})
+	}
+	d.Put("a", connectortest.File{Name: "a.txt", Kind: "text/plain", Text: "text a", Parent: "f2-249"})
+	if w := walk(t, openDrive(t, d, "f1"), source.Position{}); w.ids() != "a" || !w.last.Full {
+		t.Errorf("%s %+v", w.ids(), w.last)
+	}
+}
+
 // TestCloudDriveLimitOf403: the vendor reports limits as 403, which is not a lack of rights.
 func TestCloudDriveLimitOf403(t *testing.T) {
 	t.Parallel()

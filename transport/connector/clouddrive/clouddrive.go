@@ -153,6 +153,7 @@ func (d *drive) Walk(ctx context.Context, from source.Position, each func(contex
 		}
 		if at.Token = a.Next; a.Next == "" {
 			at.Listed++
+			at.Empty = 0 // an empty folder ends
 			if at.Listed >= len(at.Folders) {
 				page.Last, page.Full = true, !at.Partial
 			}
