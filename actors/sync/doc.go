@@ -24,14 +24,16 @@
 // sweep finds it if that is lost.
 //
 // Deletion: a document is deleted if the source says so, or if a walk that listed everything has
-// not met it. A walk that fails, or that met a page it could not read, deletes nothing. Documents
-// carry the number of the last sync that met them.
+// not met it. A walk that fails, or that met a page it could not read, deletes nothing. A page that
+// refuses access leads to others as well: where it had a document, that one is failed, and the walk
+// deletes nothing. Documents carry the number of the last sync that met them.
 //
 // A file that cannot be read does not end the walk. If that is for good (too large, no right) the
 // document is failed and says why. A file that gave no right, and one whose content could not be
 // indexed for a reason that is not the file's (actors/ingest), is tried again by each sync, at most
 // 500 of them where the listing names changes only. If it may pass, the document stays as it was and
-// the next sync tries again: the walk then does not move the position of changes (delta).
+// the next sync tries again: the walk then does not move the position of changes (delta). Neither does
+// it if a file was gone when it was fetched: the next listing of changes says so, or names it again.
 //
 // Owner of: status, sync, resume, delta, listed, last_synced_at, last_error, next_sync_at of a
 // source, its timer, and item, item_version, seen of its documents. The API writes the same row,
@@ -39,7 +41,9 @@
 //
 // Limits: a node performs Config.Most syncs at a time, one for each tenant, in turn; a sync that
 // others wait for gives up its place after a minute and takes the next free one. A walk without
-// progress ends within 140 s. A step holds at most 16 fetched contents, in the store of files.
+// progress ends within 140 s, however many requests a page of its listing takes. A walk that could not
+// store what it fetched asks again after pauses that double up to five minutes, without a place. A step
+// holds at most 16 fetched contents, in the store of files.
 //
 // Loss: none. Due times that passed while no node was up, or while a sync was on its way, lead to
 // one sync at most.
