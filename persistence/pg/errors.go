@@ -41,9 +41,17 @@ func IsBusy(err error) bool {
 // same call may succeed later: no connection, shutting down or starting, out of disk, memory
 // or connections, read-only. A deadline of the caller's context is not included: only the
 // caller knows its meaning.
+//
+// A connection that the server refuses is no connection, whatever the server says: its password was changed, its
+// login or its database was locked or renamed. It says so before it has seen a statement of ours, so a mistake in
+// one is never among these answers.
 func IsUnavailable(err error) bool {
-	if err == nil {
+	if err == nil || errors.Is(err, context.Canceled) {
 		return false
+	}
+	var connectErr *pgconn.ConnectError
+	if errors.As(err, &connectErr) {
+		return true
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
@@ -61,13 +69,6 @@ func IsUnavailable(err error) bool {
 			return true
 		}
 		return false
-	}
-	if errors.Is(err, context.Canceled) {
-		return false
-	}
-	var connectErr *pgconn.ConnectError
-	if errors.As(err, &connectErr) {
-		return true
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false

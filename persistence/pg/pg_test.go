@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
@@ -325,6 +327,91 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	db.Start(t)
 	if err := pool.Ping(t.Context()); err != nil {
 		t.Errorf("after its return: %v", err)
+	}
+}
+
+// A server that does not let us in is away, whatever its reason: an operator changes it, and the same call succeeds.
+// What a server answers to our statements is another matter.
+func TestARefusedLoginIsUnavailable(t *testing.T) {
+	db := pgtest.New(t)
+	u, err := url.Parse(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, name := "refused_"+strings.ReplaceAll(id.NewAnywhere().String(), "-", ""), strings.TrimPrefix(u.Path, "/")
+	u.User = url.UserPassword(own, "x")
+	elsewhere, err := url.Parse(db.AdminURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere.Path = "/postgres"
+	admin, err := pgx.Connect(t.Context(), elsewhere.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.Background())
+	do := func(sql string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), strings.NewReplacer("<login>", own, "<db>", name).Replace(sql)); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	do("CREATE ROLE <login> LOGIN; GRANT svc_system TO <login>")
+	defer do("DROP ROLE <login>")
+	pool, err := pg.Open(t.Context(), u.String(), pg.Options{Role: pg.System})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for _, tt := range []struct{ code, refuse, admit string }{
+		{"28000", "ALTER ROLE <login> NOLOGIN", "ALTER ROLE <login> LOGIN"},
+		{"53300", "ALTER ROLE <login> CONNECTION LIMIT 0", "ALTER ROLE <login> CONNECTION LIMIT -1"},
+		{"42501", "REVOKE CONNECT ON DATABASE <db> FROM PUBLIC", "GRANT CONNECT ON DATABASE <db> TO PUBLIC"},
+		{"55000", "ALTER DATABASE <db> ALLOW_CONNECTIONS false", "ALTER DATABASE <db> ALLOW_CONNECTIONS true"},
+	} {
+		do(tt.refuse)
+		pool.Reset()
+		err := pool.Ping(t.Context())
+		if refused := new(pgconn.PgError); !errors.As(err, &refused) || refused.Code != tt.code || !pg.IsUnavailable(err) {
+			t.Errorf("%s: unavailable %v: %v", tt.refuse, pg.IsUnavailable(err), err)
+		}
+		do(tt.admit)
+		if err := pool.Ping(t.Context()); err != nil {
+			t.Errorf("%s: %v", tt.admit, err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), "CREATE DATABASE other"); err == nil || pg.IsUnavailable(err) {
+		t.Errorf("a statement without the right to it: %v", err)
+	}
+	if _, err := pool.Exec(t.Context(), "SELECT 1 FROM missing"); err == nil || pg.IsUnavailable(err) {
+		t.Errorf("a table that is not there: %v", err)
+	}
+}
+
+// The server of a test asks for no password, so one that refuses it is a made-up one.
+func TestAWrongPasswordIsUnavailable(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			server := pgproto3.NewBackend(conn, conn)
+			if _, err := server.ReceiveStartupMessage(); err == nil {
+				server.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: "password authentication failed"})
+				server.Flush()
+			}
+			conn.Close()
+		}
+	}()
+	_, err = pg.Open(t.Context(), "postgres://svc:old@"+ln.Addr().String()+"/svc?sslmode=disable", pg.Options{Role: pg.System})
+	if refused := new(pgconn.PgError); !errors.As(err, &refused) || refused.Code != "28P01" || !pg.IsUnavailable(err) {
+		t.Error(err)
 	}
 }
 
