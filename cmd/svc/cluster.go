@@ -9,6 +9,7 @@ import (
 	"agentsvc/cluster/membership"
 	"agentsvc/cluster/remote"
 	"agentsvc/cluster/revocation"
+	"agentsvc/persistence/reseal"
 	"agentsvc/schemas/id"
 	"agentsvc/transport/edge"
 )
@@ -61,6 +62,9 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 		return err
 	}
 	s.onStop(s.member.Leave)
+	if err := reseal.Begin(ctx, s.pools.system, s.keys); err != nil { // joined: a node that is refused leaves no trace
+		return sealedOtherwise(s.c, err)
+	}
 	if s.mesh != nil {
 		s.mesh.member.Store(s.member)
 		s.revoker.Join(s.member, s.node)

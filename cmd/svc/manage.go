@@ -73,13 +73,19 @@ func unlock(ctx context.Context, c *Config, pool *pg.Pool, create bool) (*vault.
 	if create {
 		judge = reseal.Unlock
 	}
-	if err := judge(ctx, pool, keys, sealedColumns()); errors.Is(err, reseal.ErrKey) {
-		return nil, fmt.Errorf("%s: %w: its values were sealed under another key. Start with that key; after a rotation it belongs into SVC_MASTER_KEY_PREVIOUS until svc reseal says that it is no longer needed",
-			keySource(c), err)
-	} else if err != nil {
-		return nil, err
+	if err := judge(ctx, pool, keys, sealedColumns()); err != nil {
+		return nil, sealedOtherwise(c, err)
 	}
 	return keys, nil
+}
+
+// sealedOtherwise says what to do about a key that does not open the database.
+func sealedOtherwise(c *Config, err error) error {
+	if !errors.Is(err, reseal.ErrKey) {
+		return err
+	}
+	return fmt.Errorf("%s: %w: its values were sealed under another key, or some of them under a key with which a server ran since the last complete svc reseal. "+
+		"Start with that key; after a rotation, also one that was taken back, the other key belongs into SVC_MASTER_KEY_PREVIOUS until svc reseal says that it is no longer needed", keySource(c), err)
 }
 
 // keySource returns where the master key came from.

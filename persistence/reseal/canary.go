@@ -1,6 +1,7 @@
 package reseal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,53 @@ func Check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Co
 	return err
 }
 
+// Begin records that the current key of v seals from now on, unless that is known: it seals the canary once more, over
+// what is there. So the canary opens only for who has every key under which a value may be sealed, until a complete
+// Run leaves the current one alone: after a rotation that was begun, the former key alone is refused like the new one
+// alone. A server calls it when it has joined, before it seals. The error is ErrKey if v does not open the canary.
+func Begin(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) error {
+	for {
+		value, err := canary(ctx, pool)
+		if err != nil || value == nil {
+			return err
+		}
+		current, _, err := layers(v, value)
+		if err != nil || current {
+			return err
+		}
+		over, err := v.Seal(canaryPlace, value)
+		if err != nil {
+			return err
+		}
+		if swapped, err := swapCanary(ctx, pool, value, over); err != nil || swapped {
+			return err
+		}
+	}
+}
+
+// layers opens all layers of a canary. It reports whether the current key sealed one of them, and whether another key
+// did.
+func layers(v *vault.Vault, value vault.Sealed) (current, others bool, err error) {
+	for {
+		_, other, err := v.Rewrap(canaryPlace, value)
+		if errors.Is(err, vault.ErrOpen) {
+			return false, false, ErrKey
+		}
+		if err != nil {
+			return false, false, err
+		}
+		plain, err := v.Open(canaryPlace, value)
+		if err != nil {
+			return false, false, ErrKey
+		}
+		current, others = current || !other, others || other
+		if bytes.Equal(plain, canaryText) {
+			return current, others, nil
+		}
+		value = plain
+	}
+}
+
 // check reports whether there is a canary. The error is ErrKey if v does not open it or, if
 // there is none, opens none of the columns' first values.
 func check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) (found bool, err error) {
@@ -71,10 +119,8 @@ func check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Co
 	case err != nil:
 		return false, err
 	case value != nil:
-		if _, err := v.Open(canaryPlace, value); err != nil {
-			return true, ErrKey
-		}
-		return true, nil
+		_, _, err := layers(v, value)
+		return true, err
 	}
 	// One value may be damaged, so one that opens is enough.
 	closed := 0
@@ -154,22 +200,41 @@ func canary(ctx context.Context, pool *pgxpool.Pool) (vault.Sealed, error) {
 	return value, nil
 }
 
-// rewrapCanary moves the canary to the current key and reports whether it opens. A canary
-// that does not open counts as an unreadable value.
-func (r *run) rewrapCanary(ctx context.Context) (opens bool, err error) {
-	value, err := canary(ctx, r.pool)
-	if err != nil || value == nil {
-		return true, err
-	}
-	rewrapped, changed, err := r.vault.Rewrap(canaryPlace, value)
-	if errors.Is(err, vault.ErrOpen) {
-		return false, nil
-	}
-	if err != nil || !changed {
-		return true, err
-	}
+// swapCanary reports whether the canary was still the former one.
+func swapCanary(ctx context.Context, pool *pgxpool.Pool, former, next vault.Sealed) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTime)
 	defer cancel()
-	_, err = r.pool.Exec(ctx, queries.Get("canary_swap"), value, rewrapped)
-	return true, err
+	tag, err := pool.Exec(ctx, queries.Get("canary_swap"), former, next)
+	if err != nil {
+		return false, fmt.Errorf("store the canary: %w", err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// resealCanary leaves the canary under the current key alone, after a pass that found no value under another one, and
+// reports whether it is so: it is not if the canary does not open, which counts as an unreadable value, or if a
+// running server still seals under another key.
+func (r *run) resealCanary(ctx context.Context) (done bool, err error) {
+	value, err := canary(ctx, r.pool)
+	if err != nil || value == nil {
+		return err == nil, err
+	}
+	_, others, err := layers(r.vault, value)
+	if errors.Is(err, ErrKey) {
+		return false, nil
+	}
+	if err != nil || !others {
+		return err == nil, err
+	}
+	reading, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	var behind bool
+	if err := r.pool.QueryRow(reading, queries.Get("sealing_otherwise"), r.vault.Names()[0]).Scan(&behind); err != nil || behind {
+		return false, err
+	}
+	alone, err := r.vault.Seal(canaryPlace, canaryText)
+	if err != nil {
+		return false, err
+	}
+	return swapCanary(ctx, r.pool, value, alone) // another key may have begun to seal
 }

@@ -5,11 +5,15 @@ import (
 	"sync"
 	"testing"
 
+	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 )
 
 // other is a vault that opens nothing of this database.
 var other = vault.New(masterKey(9))
+
+// back is the vault of a server that has taken the rotation back and knows the new key.
+var back = vault.New(masterKey(1), masterKey(2))
 
 func TestTheKeysOfADatabase(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -127,6 +131,90 @@ func TestResealMovesTheCanary(t *testing.T) {
 	if err := Check(t.Context(), w.pool, old, columns); !errors.Is(err, ErrKey) {
 		t.Errorf("the former key alone: %v", err)
 	}
+}
+
+func (w *world) begin(v *vault.Vault) {
+	w.t.Helper()
+	if err := Begin(w.t.Context(), w.pool, v); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// keysAre checks which keys open the database.
+func (w *world) keysAre(want map[*vault.Vault]error) {
+	w.t.Helper()
+	for v, want := range want {
+		if err := Check(w.t.Context(), w.pool, v, columns); !errors.Is(err, want) {
+			w.t.Errorf("%v: %v, want %v", v.Names(), err, want)
+		}
+	}
+}
+
+// From the moment at which a server seals under a new key until all is resealed, neither key alone opens the database:
+// taking the rotation back half-way loses what was sealed since.
+func TestARotationThatHasBegunNeedsBothKeys(t *testing.T) {
+	w := newWorld(t)
+	w.unlock(old)
+	w.begin(old)
+	w.unlock(rotated)
+	w.keysAre(map[*vault.Vault]error{old: nil, rotated: nil, fresh: ErrKey}) // refused at its join, it would have sealed nothing
+	w.begin(rotated)
+	w.keysAre(map[*vault.Vault]error{old: ErrKey, fresh: ErrKey, rotated: nil, back: nil})
+	if err := Begin(t.Context(), w.pool, old); !errors.Is(err, ErrKey) {
+		t.Errorf("a server that was let in before: %v", err)
+	}
+	size := w.canarySize()
+	w.begin(back)
+	w.begin(rotated)
+	if got := w.canarySize(); got != size {
+		t.Errorf("the canary has grown from %d to %d bytes although both keys were known", size, got)
+	}
+	w.run(back)
+	w.keysAre(map[*vault.Vault]error{old: nil, fresh: ErrKey, back: nil})
+	w.begin(rotated)
+	w.run(rotated)
+	w.keysAre(map[*vault.Vault]error{old: ErrKey, fresh: nil})
+}
+
+func (w *world) canarySize() (n int) {
+	w.t.Helper()
+	if err := w.pool.QueryRow(w.t.Context(), "SELECT octet_length(value) FROM canary").Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// Servers that begin at the same time with either key current leave a canary that needs both.
+func TestServersThatBeginTogetherAreAllRecorded(t *testing.T) {
+	w := newWorld(t)
+	w.unlock(other)
+	all := []*vault.Vault{vault.New(masterKey(1), masterKey(2), masterKey(9)), vault.New(masterKey(2), masterKey(1), masterKey(9))}
+	errs := make([]error, 8)
+	var wait sync.WaitGroup
+	for i := range errs {
+		wait.Go(func() { errs[i] = Begin(t.Context(), w.pool, all[i%2]) })
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	w.keysAre(map[*vault.Vault]error{all[0]: nil, vault.New(masterKey(1), masterKey(9)): ErrKey, vault.New(masterKey(2), masterKey(9)): ErrKey})
+}
+
+// A running server that seals under the former key makes values that need it, also after a pass that found none.
+func TestAKeyIsNeededWhileAServerSealsUnderIt(t *testing.T) {
+	w := newWorld(t)
+	w.unlock(old)
+	w.exec("UPDATE members SET address = 'former:1', keys = $2 WHERE id = $1", pgtest.Member(t, w.pool), back.Names())
+	if report := w.run(rotated); !report.PreviousNeeded {
+		t.Errorf("%+v", report)
+	}
+	w.keysAre(map[*vault.Vault]error{old: nil, fresh: ErrKey})
+	w.exec("DELETE FROM members")
+	if report := w.run(rotated); report.PreviousNeeded {
+		t.Errorf("%+v", report)
+	}
+	w.keysAre(map[*vault.Vault]error{old: ErrKey, fresh: nil})
 }
 
 func TestSampleOpensOneValueOfEachColumn(t *testing.T) {

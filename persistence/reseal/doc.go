@@ -10,7 +10,8 @@
 // value under a previous key: this proves that no previous key is needed.
 //
 // Unlock, Check and Sample report whether the keys of a process open this database, by the
-// canary (a value that is sealed for this purpose) and by the first value of each column.
+// canary (a value that is sealed for this purpose) and by the first value of each column. Each key that has begun to
+// seal has a layer of the canary (Begin), until a complete run leaves one.
 //
 // Its only state is its position, in memory: if it is killed all values stay whole, and the
 // next run continues with the values that are left. Limits: a page has at most pageRows rows

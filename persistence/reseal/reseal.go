@@ -131,11 +131,11 @@ func (r *run) passes(ctx context.Context) (*Report, error) {
 			worked = worked || n.Rewrapped > before || n.Left > 0
 		}
 		if !worked {
-			opens, err := r.rewrapCanary(ctx)
+			done, err := r.resealCanary(ctx)
 			if err != nil {
 				return report, fmt.Errorf("reseal the canary: %w", err)
 			}
-			report.PreviousNeeded = !opens || report.Sum(func(c Count) int { return c.Unreadable }) > 0
+			report.PreviousNeeded = !done || report.Sum(func(c Count) int { return c.Unreadable }) > 0
 			return report, nil
 		}
 		if pass == maxPasses {

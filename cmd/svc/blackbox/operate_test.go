@@ -67,6 +67,7 @@ func TestAWrongMasterKeyIsRefused(t *testing.T) {
 	}
 	n.start(key(2, masterKey(1))...)
 	n.kill()
+	n.refused(1, key(1), "SVC_MASTER_KEY", "does not open this database", "svc reseal") // taken back half-way
 	if out, _, code := n.run(key(2, masterKey(1)), "", "reseal"); code != 0 {
 		t.Errorf("reseal: code %d\n%s", code, out)
 	}

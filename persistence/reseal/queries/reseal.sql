@@ -47,3 +47,8 @@ UPDATE canary SET value = $2 WHERE value = $1
 SELECT id::text, address FROM members
 WHERE dead_at IS NULL AND lease_until > clock_timestamp() AND cardinality(keys) > 0 AND NOT ($1 = ANY (keys))
 ORDER BY id
+
+-- Whether a living server seals under another key than this one.
+-- name: sealing_otherwise
+SELECT EXISTS (SELECT FROM members
+  WHERE dead_at IS NULL AND lease_until > clock_timestamp() AND cardinality(keys) > 0 AND keys[1] <> $1)
