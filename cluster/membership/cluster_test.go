@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
@@ -72,6 +73,24 @@ func sorted(members ...*Membership) []id.MemberID {
 	}
 	slices.SortFunc(out, func(a, b id.MemberID) int { return strings.Compare(a.String(), b.String()) })
 	return out
+}
+
+// journal is a log that may be read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
 }
 
 // peer joins a member with an address, and records its lists.
@@ -411,7 +430,7 @@ func TestWhoIsMarked(t *testing.T) {
 				refused[tt.row.ID] = *tt.refused
 			}
 			why := ""
-			for _, d := range doomed([]seen{tt.row}, self, refused) {
+			for _, d := range doomed([]seen{tt.row}, self, refused, nil) {
 				why = d.why
 			}
 			if why != tt.why {
@@ -510,6 +529,75 @@ func TestAfterAStepOfPostgresClockNobodyIsMarkedForALease(t *testing.T) {
 	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
 	if took := time.Since(stepped); took < lease {
 		t.Errorf("it was marked %v after the step", took)
+	}
+}
+
+// The clock of Postgres' host is set back by an hour: the row of a member that has died says that its lease holds for an
+// hour. It is marked a lease after it was last seen to renew.
+func TestAfterPostgresClockWasSetBackTheDeadAreMarked(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	pool := pgtest.New(t).System(t)
+	a, heard := peer(t, pool, Config{Lease: lease})
+	c, _ := peer(t, pool, Config{Lease: lease})
+	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, c) })
+	calm(t, a)
+	c.halt()
+	exec(t, pool, `UPDATE members SET lease_until = lease_until + interval '1 hour' WHERE id = $1`, c.Member())
+	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
+	if !stored(t, pool, c.Member()).dead || a.Fenced() {
+		t.Error("the wrong one was marked")
+	}
+}
+
+// A process that starts after that waits for the length of the lease, not for the step of the clock, and says for whose.
+func TestAJoinDoesNotWaitForAStepOfPostgresClock(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t).System(t)
+	const lease = 300 * time.Millisecond
+	former := join(t, pool, Config{Lease: lease})
+	former.halt()
+	exec(t, pool, `UPDATE members SET lease_until = lease_until + interval '1 hour' WHERE id = $1`, former.Member())
+	var log journal
+	begun := time.Now()
+	join(t, pool, Config{Lease: lease, Log: zerolog.New(&log)})
+	if took := time.Since(begun); took < lease {
+		t.Errorf("it joined after %v: the former process may have relied on its lease", took)
+	}
+	if said := log.String(); strings.Count(said, "waiting for the end of the lease") != 1 || !strings.Contains(said, former.Member().String()) {
+		t.Errorf("it said: %s", said)
+	}
+}
+
+// Two machines with one address, such as that of the loopback interface: the later one ends, and the earlier one stays.
+func TestOfTwoMembersWithOneAddressTheLaterEnds(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	pool := pgtest.New(t).System(t)
+	var first, second atomic.Int32
+	a := join(t, pool, Config{Lease: lease, Address: "127.0.0.1:7070", OnTwin: func() { first.Add(1) }})
+	b := join(t, pool, Config{Lease: lease, Address: "127.0.0.1:7070", OnTwin: func() { second.Add(1) }})
+	testkit.Eventually(t, "the later one is told", func() bool { return second.Load() == 1 })
+	renewed(t, a, 3)
+	renewed(t, b, 3)
+	if first.Load() != 0 || second.Load() != 1 {
+		t.Errorf("told %d and %d times", first.Load(), second.Load())
+	}
+}
+
+// A process that starts at the address of a killed one goes on: the row of that one is there until it is marked.
+func TestAFormerProcessOfTheAddressIsNoTwin(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	pool := pgtest.New(t).System(t)
+	former, _ := peer(t, pool, Config{Lease: lease})
+	renewed(t, former, 2)
+	former.halt()
+	var told atomic.Bool
+	b, heard := peer(t, pool, Config{Lease: lease, OnTwin: func() { told.Store(true) }}) // peers have one address
+	testkit.Eventually(t, "the former one is marked", func() bool { return heard.shows(b) })
+	if told.Load() {
+		t.Error("it was taken for a living one")
 	}
 }
 

@@ -25,7 +25,8 @@
 // everything on one machine under load. The order in which a tenant's runs take turns relies
 // on this being less than the time of the commit between two posts.
 //
-// Marking: a member is marked dead when its lease has expired by Postgres' clock. It is also
+// Marking: a member is marked dead when its lease has expired by Postgres' clock, or when its row has not changed for as
+// long as its lease is: that clock may have been set back. It is also
 // marked when its port has refused a connection since its last renewal, and that renewal was
 // more than half a lease ago, which means a missed beat. A row is marked only in the state in
 // which it was read: one renewed meanwhile is left alone. A member marks no other within one
@@ -36,6 +37,9 @@
 // has measured that. Marking waits for
 // commits whose fence holds the row; if the member was stopped in the middle of one, the
 // commit is cut off.
+//
+// Addresses: of two living members with one address the one that joined later calls OnTwin. A former process of the
+// address does not count: its row is not renewed any more.
 //
 // Revocation: a counter in the database is incremented after a revocation is committed. The
 // beat that sees a new value calls OnRevoked, which empties the caches, before the lease

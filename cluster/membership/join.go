@@ -16,16 +16,22 @@ import (
 type other struct {
 	ID         id.MemberID
 	Address    string
+	Lease      time.Duration
 	LeaseUntil time.Time
 	Clock      time.Time
 }
 
-func (o other) left() time.Duration { return o.LeaseUntil.Sub(o.Clock) }
+// left returns how long the lease still holds, at a read that was sent at this time, if the row has been in the same state since
+// the first one: until its end by Postgres' clock, and no longer than it is long, because that clock may have been set
+// back.
+func (o other) left(first state, sent time.Time) time.Duration {
+	return min(o.LeaseUntil.Sub(o.Clock), o.Lease-sent.Sub(first.since))
+}
 
 // join inserts the row, after the leases of incompatible members have expired. A lease whose
 // end has changed between two reads belongs to a living process.
 func (m *Membership) join(ctx context.Context) error {
-	seen := map[id.MemberID]time.Time{}
+	seen := map[id.MemberID]state{}
 	for {
 		wait, err := m.try(ctx, seen)
 		if err != nil || wait == 0 {
@@ -38,7 +44,7 @@ func (m *Membership) join(ctx context.Context) error {
 }
 
 // try makes one attempt; wait > 0 says when to make the next one.
-func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
+func (m *Membership) try(ctx context.Context, seen map[id.MemberID]state) (wait time.Duration, err error) {
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.Get("lock_joins")); err != nil {
 			return err
@@ -111,19 +117,21 @@ func opens(keys, other []string) bool { return len(other) == 0 || slices.Contain
 
 // alone checks the one-node rule: without an address no other process may serve the database,
 // with one none that has no address.
-func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]time.Time) (time.Duration, error) {
+func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]state) (time.Duration, error) {
+	sent := time.Now()
 	others, err := m.read(ctx, tx, "others")
 	if err != nil {
 		return 0, err
 	}
-	if wait, err := m.lapsed(others, seen); err != nil || wait > 0 {
+	if wait, err := m.lapsed(others, seen, sent); err != nil || wait > 0 {
 		return wait, err
 	}
 	// A renewal may have been committed before the lock.
+	sent = time.Now()
 	if others, err = m.read(ctx, tx, "lock_others"); err != nil {
 		return 0, err
 	}
-	if wait, err := m.lapsed(others, seen); err != nil || wait > 0 {
+	if wait, err := m.lapsed(others, seen, sent); err != nil || wait > 0 {
 		return wait, err
 	}
 	ids := make([]id.MemberID, len(others))
@@ -139,20 +147,28 @@ func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]
 }
 
 // lapsed returns how long the longest lease still holds, 0 if none does.
-func (m *Membership) lapsed(others []other, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
+func (m *Membership) lapsed(others []other, seen map[id.MemberID]state, sent time.Time) (wait time.Duration, err error) {
 	if m.cfg.Exclusive {
 		return 0, nil
 	}
 	for _, o := range others {
-		if before, ok := seen[o.ID]; ok && o.LeaseUntil.After(before) {
+		first, ok := seen[o.ID]
+		if ok && o.LeaseUntil.After(first.until) {
 			where := "no address"
 			if o.Address != "" {
 				where = "address " + o.Address
 			}
 			return 0, fmt.Errorf("%w (member %s, %s)", ErrOccupied, o.ID, where)
 		}
-		seen[o.ID] = o.LeaseUntil
-		if left := o.left(); left > 0 {
+		if !ok {
+			first = state{o.LeaseUntil, time.Now()}
+			seen[o.ID] = first
+		}
+		left := o.left(first, sent)
+		if left > 0 && !ok {
+			m.cfg.Log.Info().Stringer("member", o.ID).Str("address", o.Address).Dur("left", left).Msg("waiting for the end of the lease of a former process")
+		}
+		if left > 0 {
 			// A living process renews within a third of its lease, whose length we may not
 			// know: read twice before its end.
 			wait = max(wait, min(left/2, m.cfg.Lease)+5*time.Millisecond)

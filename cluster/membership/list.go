@@ -16,6 +16,7 @@ type seen struct {
 	Address    string
 	Version    string
 	Draining   bool
+	StartedAt  time.Time
 	Lease      time.Duration
 	LeaseUntil time.Time
 	Dead       bool
@@ -110,11 +111,19 @@ func (m *Membership) survey(ctx context.Context) {
 	}
 	received := time.Now()
 	m.measured(sent, received, all[0].Clock)
+	still := m.beat.watched(all, sent, received)
+	if twin := m.twin(all); twin != nil && !m.beat.twin {
+		m.beat.twin = true
+		m.cfg.Log.Error().Stringer("member", twin.ID).Str("address", twin.Address).Msg("another living member has the address of this one")
+		if m.cfg.OnTwin != nil {
+			m.cfg.OnTwin()
+		}
+	}
 	if m.cfg.Address == "" || !m.beat.mayMark(sent, received, m.cfg.Lease) {
 		return
 	}
 	m.mu.Lock()
-	due := doomed(all, m.cfg.Member, m.refused)
+	due := doomed(all, m.cfg.Member, m.refused, still)
 	m.mu.Unlock()
 	if len(due) == 0 {
 		return
@@ -123,6 +132,44 @@ func (m *Membership) survey(ctx context.Context) {
 	case m.deaths <- due:
 	default: // the marker is busy; the next read finds them again
 	}
+}
+
+// watched notes the states of rows that one read saw, and returns for how long each row certainly has not changed. It
+// counts by this process's clock from the first read of a state, which came after its holder had sent the renewal.
+func (b *beat) watched(all []seen, sent, received time.Time) map[id.MemberID]time.Duration {
+	now, still := map[id.MemberID]state{}, map[id.MemberID]time.Duration{}
+	for _, s := range all {
+		now[s.ID] = state{s.LeaseUntil, received}
+		if before, ok := b.rows[s.ID]; ok && before.until.Equal(s.LeaseUntil) {
+			now[s.ID] = before
+			still[s.ID] = sent.Sub(before.since)
+		}
+	}
+	b.rows = now
+	return still
+}
+
+// state is a row as it was first seen.
+type state struct {
+	until time.Time // the end of its lease
+	since time.Time // when a read had returned it, monotonic
+}
+
+// twin returns a living member that has the address of this one and joined before it: the others cannot tell their
+// messages apart. A former process of this address renews no more, except by a beat that was sent before its end.
+func (m *Membership) twin(all []seen) *seen {
+	own := slices.IndexFunc(all, func(s seen) bool { return s.ID == m.cfg.Member })
+	if m.cfg.Address == "" || own < 0 {
+		return nil
+	}
+	joined := all[own].StartedAt
+	for i, s := range all {
+		if i != own && !s.Dead && s.Address == m.cfg.Address && s.renewed().After(joined.Add(m.cfg.Lease/2)) &&
+			(s.StartedAt.Before(joined) || s.StartedAt.Equal(joined) && i < own) {
+			return &all[i]
+		}
+	}
+	return nil
 }
 
 // teller calls the callbacks, one at a time.

@@ -45,6 +45,9 @@ type Config struct {
 	// OnFenced is called once, from the beat, when this process was declared
 	// dead. It must not wait for Leave.
 	OnFenced func()
+	// OnTwin, if set, is called once when another living member, which joined before this one, has its address: messages
+	// for the one reach the other. The process must end. It must not wait for Leave.
+	OnTwin func()
 	// OnSuspended, if set, is called each time the lease expires: it must stop the process's
 	// work in flight. It must not block.
 	OnSuspended func()

@@ -5,13 +5,13 @@ SELECT pg_advisory_xact_lock(x'737663'::int, x'6a6f696e'::int);
 
 -- name: others
 -- Members that the new process cannot run beside: all, or those without an address.
-SELECT id, address, lease_until, clock_timestamp() AS clock
+SELECT id, address, lease, lease_until, clock_timestamp() AS clock
 FROM members WHERE id <> $1 AND dead_at IS NULL AND ($2::boolean OR address = '') ORDER BY id;
 
 -- name: lock_others
 -- FOR UPDATE waits for the commits whose fence holds the row; the beat, and the fence of
 -- later commits, wait for us.
-SELECT id, address, lease_until, clock_timestamp() AS clock
+SELECT id, address, lease, lease_until, clock_timestamp() AS clock
 FROM members WHERE id <> $1 AND dead_at IS NULL AND ($2::boolean OR address = '') ORDER BY id FOR UPDATE;
 
 -- name: mark_others
@@ -41,7 +41,7 @@ RETURNING clock_timestamp() AS clock, coalesce(pg_sequence_last_value('revocatio
 
 -- name: living
 -- Living members, and dead ones whose lease has not expired.
-SELECT id, address, version, draining, lease, lease_until, dead_at IS NOT NULL AS dead, clock_timestamp() AS clock
+SELECT id, address, version, draining, started_at, lease, lease_until, dead_at IS NOT NULL AS dead, clock_timestamp() AS clock
 FROM members WHERE dead_at IS NULL OR lease_until > clock_timestamp() ORDER BY id;
 
 -- name: patience
