@@ -63,7 +63,15 @@ func openBucket(at Location, spool string) (*bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the store of files: %w", err)
 	}
-	return &bucket{*core, conns, at, spool, patience}, nil
+	b := &bucket{*core, conns, at, spool, patience}
+	if spool != "" { // it may be there and belong to another user: the first upload would be the first to notice
+		f, err := b.create("")
+		if err != nil {
+			return nil, fmt.Errorf("this user (uid %d) cannot write to the directory of uploads in flight: %w", os.Getuid(), err)
+		}
+		b.discard(f, "")
+	}
+	return b, nil
 }
 
 func (b *bucket) close() error { b.conns.CloseIdleConnections(); return nil }

@@ -43,6 +43,15 @@ func at(t testing.TB, url string) Location {
 	return l
 }
 
+// A directory of uploads that cannot be written is found when the store is opened, not by the first upload. (/proc/self is
+// a directory in which no user can make a file.)
+func TestASpoolThatCannotBeWrittenIsRefused(t *testing.T) {
+	_, err := Open(t.Context(), at(t, "s3://key:secret@bucket?endpoint=http://127.0.0.1:1"), "/proc/self", "x")
+	if err == nil || !strings.Contains(err.Error(), "/proc/self") || !strings.Contains(err.Error(), "uploads in flight") || errors.Is(err, ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
 func remote(t testing.TB, url, owner string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), at(t, url), filepath.Join(t.TempDir(), "spool"), owner)

@@ -243,16 +243,25 @@ func (c *cluster) initdb(ctx context.Context, bin binaries, dir, locale string, 
 		"--no-sync", "--locale="+locale, "-E", "UTF8").CombinedOutput()
 }
 
-// accepts reports whether the server with the process id pid says in its lock file that it accepts connections.
+// What a server says about itself.
+const (
+	starting = "starting" // also while it recovers
+	accepts  = "ready"
+)
+
+// status returns what the server with the process id pid says about itself in its lock file, "" if it says nothing.
 // pg_ctl reads the same line.
-func (c *cluster) accepts(pid int) bool {
+func (c *cluster) status(pid int) string {
 	file, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
 	if err != nil {
-		return false
+		return ""
 	}
 	lines := strings.Split(string(file), "\n")
 	const status = 7
-	return len(lines) > status && lines[0] == strconv.Itoa(pid) && strings.TrimSpace(lines[status]) == "ready"
+	if len(lines) <= status || lines[0] != strconv.Itoa(pid) {
+		return ""
+	}
+	return strings.TrimSpace(lines[status])
 }
 
 // makeDir creates a directory that only the server's user (and root) may enter.

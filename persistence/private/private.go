@@ -34,7 +34,8 @@ const (
 
 const (
 	lockPoll     = 25 * time.Millisecond
-	readyTimeout = 2 * time.Minute // a start after a crash replays the log first
+	readyTimeout = 2 * time.Minute // for a server that does not say that it starts
+	recovering   = time.Minute     // between two lines of the log while it does
 	haste        = 5 * time.Second // time that a forced stop leaves the server
 )
 
@@ -195,9 +196,7 @@ func own(ctx context.Context, cfg Config) (_ *Server, err error) {
 	s.home, s.proc = home, newProcess(c, bin, cfg)
 	go s.proc.run()
 
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.awaitReady(ctx, cfg.Log, readyTimeout); err != nil {
 		hurry, cancel := context.WithTimeout(context.WithoutCancel(ctx), haste)
 		defer cancel()
 		s.proc.stop(hurry)
@@ -272,17 +271,30 @@ func (c *cluster) server() (*Server, error) {
 }
 
 // awaitReady returns when the service's login can connect. It does not try before the server says that it
-// accepts connections: each attempt costs the server a process, and recovery its time.
-func (s *Server) awaitReady(ctx context.Context) error {
+// accepts connections: each attempt costs the server a process, and recovery its time. After a crash the server replays
+// its log, which may take long. It says so meanwhile, and patience begins when it says something else: a server that
+// is stopped before the end of its recovery begins anew at the next start.
+func (s *Server) awaitReady(ctx context.Context, log zerolog.Logger, patience time.Duration) error {
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
+	begun := time.Now()
+	since, next := begun, begun.Add(recovering)
 	for {
 		err := errors.New("it does not accept connections yet")
-		if s.cluster.accepts(s.proc.currentPid()) {
+		switch now := time.Now(); s.cluster.status(s.proc.currentPid()) {
+		case starting:
+			if since = now; now.After(next) {
+				log.Warn().Dur("for", now.Sub(begun)).Str("log", s.cluster.logFile()).Msg("the private Postgres still recovers: it replays its log after a crash")
+				next = now.Add(recovering)
+			}
+		case accepts:
 			if err = s.bootstrap(ctx); err == nil {
 				s.proc.markReady()
 				return nil
 			}
+		}
+		if time.Since(since) > patience {
+			return fmt.Errorf("the private Postgres is not ready after %s (last answer: %w)", patience, err)
 		}
 		select {
 		case <-s.proc.done:

@@ -303,6 +303,29 @@ func TestAServerThatDiesIsStartedAgain(t *testing.T) {
 	})
 }
 
+// A server that says that it starts is left to it, however long its recovery takes; one that says nothing is not.
+func TestARecoveryMayTakeLong(t *testing.T) {
+	const patience = 50 * time.Millisecond
+	c := &cluster{home: t.TempDir(), uid: -1, gid: -1}
+	s := &Server{cluster: c, proc: &process{cluster: c, running: &os.Process{Pid: 4711}, done: make(chan struct{})}}
+	says := func(status string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(c.data(), 0o700), os.WriteFile(filepath.Join(c.data(), "postmaster.pid"), []byte("4711\n\n\n\n\n\n\n"+status+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says("starting")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	if err := s.awaitReady(ctx, zerolog.Nop(), patience); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it was given up while it recovered: %v", err)
+	}
+	says("stopping")
+	if err := s.awaitReady(t.Context(), zerolog.Nop(), patience); err == nil || !strings.Contains(err.Error(), "not ready after") {
+		t.Errorf("%v", err)
+	}
+}
+
 // A copy of a data directory whose cluster lies outside names the same cluster.
 func TestACopyDoesNotStopTheOriginal(t *testing.T) {
 	dir, twin := dataDirectory(t), dataDirectory(t)
