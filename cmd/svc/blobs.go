@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"agentsvc/persistence/blob"
@@ -103,11 +105,22 @@ type files struct {
 func (f files) Sweep(ctx context.Context) (int, error) { return f.blobs.Sweep(ctx, f.rows) }
 func (f files) Walk(ctx context.Context) (int, error)  { return f.blobs.Walk(ctx, f.rows) }
 
-// openFiles opens the store of files at a location. Uploads to a bucket pass through a directory
-// of the data directory.
-func openFiles(ctx context.Context, c *Config, at blob.Location, owner string) (*blob.Store, error) {
-	return blob.Open(ctx, at, filepath.Join(c.DataDir, "uploads"), owner)
+// openFiles opens the store of files at a location, and checks that it can be used. Uploads to a bucket pass through a
+// directory of the data directory. A directory on a full disk passes: its node serves all else, and files again when
+// there is space.
+func openFiles(ctx context.Context, at blob.Location, spool, owner string) (*blob.Store, error) {
+	s, err := blob.Open(ctx, at, spool, owner)
+	if err != nil || at.Dir == "" { // a bucket was checked when it was opened
+		return s, err
+	}
+	if err := s.Check(ctx); err != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return nil, errors.Join(fmt.Errorf("%s cannot be used by this user (uid %d): %w", at, os.Getuid(), err), s.Close())
+	}
+	return s, nil
 }
+
+// spool is the directory of uploads in flight to a bucket.
+func (c *Config) spool() string { return filepath.Join(c.DataDir, "uploads") }
 
 // errEmptyStore is the error of a store that is empty and new while the database names files.
 type errEmptyStore struct{ at blob.Location }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"agentsvc/actors/notice"
@@ -42,8 +43,11 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 		return err
 	}
 	joining := membership.Config{
-		Member: s.self, Address: s.c.ClusterAddr, Version: version, Lease: s.c.Lease, Log: s.log, OnFenced: s.lost, OnSuspended: s.suspend,
+		Member: s.self, Address: s.c.ClusterAddr, Version: version, Lease: s.c.Lease, Log: s.log, OnFenced: s.declaredDead, OnSuspended: s.suspend,
 		OnRevoked: s.revoker.OnRevoked, Exclusive: s.exclusive, Uploads: uploads, Keys: s.keys.Names(),
+		OnTwin: func() {
+			s.lost(fmt.Errorf("another living node has the address %s too: give each node its own SVC_CLUSTER_ADDR, at which the others reach this machine: ending", s.c.ClusterAddr))
+		},
 		OnDrain: func(on bool) {
 			s.node.Yield(on)
 			s.drain(on)

@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"agentsvc/persistence/blob"
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/vault"
 )
 
@@ -92,13 +95,13 @@ func (c *Config) settings() []setting {
 		{env: "SVC_ENV", value: "development", usage: "development or production", set: c.setEnv},
 		{env: "SVC_DATA_DIR", value: "./data", usage: "private Postgres, uploads, generated development secrets", set: text(&c.DataDir)},
 		{env: "SVC_FILES_URL", usage: "store of uploaded files: file:///dir, or s3://bucket/prefix?endpoint=https://host&region=name; empty: blobs in the data directory", set: text(&c.filesURL), secret: true},
-		{env: "SVC_DATABASE_URL", usage: "a Postgres URL; empty starts a private Postgres in the data directory", set: text(&c.DatabaseURL), secret: true},
+		{env: "SVC_DATABASE_URL", usage: "a Postgres URL; empty starts a private Postgres in the data directory", set: databaseURL(&c.DatabaseURL), secret: true},
 		{env: "SVC_MASTER_KEY", usage: "32 bytes in base64; generated in development", set: key32(&c.MasterKey), secret: true},
 		{env: "SVC_MASTER_KEY_PREVIOUS", usage: "comma-separated keys that still decrypt", set: c.setPrevious, secret: true},
 		{env: "SVC_OUTBOUND_ALLOW", usage: "comma-separated CIDRs that outbound calls may reach in addition to public addresses", set: prefixes(&c.OutboundAllow)},
 		{env: "SVC_TRUSTED_PROXIES", usage: "comma-separated CIDRs whose X-Forwarded-For is trusted", set: prefixes(&c.TrustedProxies)},
 		{env: "SVC_CONNS_PER_ADDRESS", value: "1024", usage: "connections per client address, event streams included, trusted proxies excepted; 0: as many as the node has free", set: count(&c.AddressConns)},
-		{env: "SVC_RATE_CAPACITY", value: "120", usage: "capacity of the platform token bucket", set: positive(&c.RateCapacity)},
+		{env: "SVC_RATE_CAPACITY", value: "120", usage: "capacity of the platform token bucket", set: capacity(&c.RateCapacity)},
 		{env: "SVC_RATE_REFILL", value: "20", usage: "tokens per second that refill it", set: rate(&c.RateRefill)},
 		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams, at least 10ms, and below 45s for browsers", set: atLeast(minHeartbeat, &c.Heartbeat)},
 		{env: "SVC_RUN_CONCURRENCY", value: "0", usage: "running runs per tenant, 0 is no limit", set: count(&c.RunConcurrency)},
@@ -111,8 +114,8 @@ func (c *Config) settings() []setting {
 		{env: "SVC_EMBED_TOKEN_TTL", value: "1h", usage: "life of an embed session token, at most 24h", set: atMost(24*time.Hour, &c.EmbedTokenTTL)},
 		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may use", set: commands(&c.StdioServers)},
 		{env: "SVC_BROWSER", usage: "path of a Chromium for browser skills (default found on the machine)", set: text(&c.Browser.Path)},
-		{env: "SVC_BROWSER_CDP", usage: "URL of a Chromium elsewhere, over CDP", set: text(&c.Browser.CDP), secret: true},
-		{env: "SVC_BROWSER_PROXY_ADDR", usage: "address of this machine, without a port, at which a Chromium elsewhere reaches the proxies of this node (default loopback)", set: text(&c.Browser.Proxy)},
+		{env: "SVC_BROWSER_CDP", usage: "URL of a Chromium elsewhere, over CDP", set: cdpURL(&c.Browser.CDP), secret: true},
+		{env: "SVC_BROWSER_PROXY_ADDR", usage: "address of this machine, without a port, at which a Chromium elsewhere reaches the proxies of this node (default loopback)", set: host(&c.Browser.Proxy)},
 		{env: "SVC_BROWSER_NO_SANDBOX", value: "false", usage: "true: in production too, Chromium may run without its own sandbox where the machine allows none", set: truth(&c.Browser.NoSandbox)},
 		{env: "SVC_SKILL_STEP_TIMEOUT", value: "10s", usage: "deadline of one step of a browser skill, at most 2m", set: atMost(2*time.Minute, &c.Browser.StepTimeout)},
 		{env: "SVC_SKILL_TIMEOUT", value: "2m", usage: "deadline of a whole prepare or commit of a browser skill, at most 30m", set: atMost(30*time.Minute, &c.Browser.JobTimeout)},
@@ -174,6 +177,9 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 	var err error
 	if c.Files, err = c.location("SVC_FILES_URL", c.filesURL); err != nil {
 		wrong = append(wrong, err)
+	}
+	if c.RateRefill > 0 && float64(c.RateCapacity) > longestFill.Seconds()*c.RateRefill {
+		wrong = append(wrong, fmt.Errorf("SVC_RATE_CAPACITY, SVC_RATE_REFILL: an empty bucket of %d tokens would be full after more than ten years at %g a second: lower the one or raise the other", c.RateCapacity, c.RateRefill))
 	}
 	if len(wrong) > 0 {
 		return errors.Join(wrong...)
@@ -283,6 +289,17 @@ func dialable(addr string) string {
 
 func environment(name string) (string, bool) { return os.LookupEnv(name) }
 
+// forgetClientVariables removes the variables of Postgres' clients (PGPORT, PGSERVICE) from this process and those that
+// it starts: the driver takes them for what the address of the private Postgres leaves open, and they are about another
+// server.
+func forgetClientVariables() {
+	for _, e := range os.Environ() {
+		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "PG") {
+			os.Unsetenv(name)
+		}
+	}
+}
+
 // stdioEnv returns the part of our environment that stdio tool servers get.
 func stdioEnv() []string {
 	var env []string
@@ -350,8 +367,51 @@ func oneOf(to *string, values ...string) func(string) error {
 
 func hostPort(to *string) func(string) error {
 	return func(v string) error {
-		if _, port, err := net.SplitHostPort(v); err != nil || port == "" {
-			return errors.New("must be host:port, with port 0 for any free one")
+		if _, port, err := net.SplitHostPort(v); err != nil || !isPort(port) {
+			return errors.New("must be host:port, with port 0 for any free one, up to 65535")
+		}
+		*to = v
+		return nil
+	}
+}
+
+// isPort accepts a number or the name of a service, as net.Listen does.
+func isPort(port string) bool {
+	_, err := net.LookupPort("tcp", port)
+	return err == nil && port != ""
+}
+
+// host accepts a name or an address without a port.
+func host(to *string) func(string) error {
+	return func(v string) error {
+		if !callable(v) {
+			return errors.New("must be an address or a name of this machine, without a port and not 0.0.0.0")
+		}
+		*to = v
+		return nil
+	}
+}
+
+func cdpURL(to *string) func(string) error {
+	return func(v string) error {
+		u, err := url.Parse(v)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "ws", "wss"}, u.Scheme) {
+			return errors.New("must be an http, https, ws or wss URL")
+		}
+		*to = v
+		return nil
+	}
+}
+
+// databaseURL repeats no part of the value: in one that cannot be read, the password may be anywhere.
+func databaseURL(to *string) func(string) error {
+	return func(v string) error {
+		err := pg.Readable(v)
+		if file := new(fs.PathError); errors.As(err, &file) {
+			return fmt.Errorf("a file that it names cannot be read: %w", file)
+		}
+		if err != nil {
+			return errors.New("must be a Postgres URL, such as postgres://svc:password@db.internal:5432/svc?sslmode=verify-full, with what is special in the password percent-encoded")
 		}
 		*to = v
 		return nil
@@ -363,7 +423,7 @@ func hostPort(to *string) func(string) error {
 func peerAddr(to *string) func(string) error {
 	return func(v string) error {
 		host, port, err := net.SplitHostPort(v)
-		if ip, _ := netip.ParseAddr(host); err != nil || host == "" || ip.Unmap().IsUnspecified() || port == "" || port == "0" {
+		if ip, _ := netip.ParseAddr(host); err != nil || host == "" || ip.Unmap().IsUnspecified() || !isPort(port) || port == "0" {
 			return errors.New("must be host:port as the other nodes dial it: this machine's own address, not 0.0.0.0, and a port that stays")
 		}
 		*to = v
@@ -454,6 +514,22 @@ func positive(to *int) func(string) error {
 	return func(v string) error {
 		if err := count(to)(v); err != nil || *to == 0 {
 			return errors.New("must be a whole number above 0")
+		}
+		return nil
+	}
+}
+
+// maxCapacity and longestFill bound a bucket's tokens and the time in which they come, so that the sums of both stay
+// exact.
+const (
+	maxCapacity = 1_000_000_000
+	longestFill = 10 * 365 * 24 * time.Hour
+)
+
+func capacity(to *int) func(string) error {
+	return func(v string) error {
+		if err := positive(to)(v); err != nil || *to > maxCapacity {
+			return fmt.Errorf("must be a whole number from 1 to %d", maxCapacity)
 		}
 		return nil
 	}

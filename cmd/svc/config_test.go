@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"agentsvc/actors/limit/bucket"
 )
 
 func loaded(t *testing.T, env map[string]string, args ...string) (Config, error) {
@@ -49,17 +52,76 @@ func TestFlagGoesBeforeEnvironmentBeforeDefault(t *testing.T) {
 func TestWrongValuesAreNamedTogetherAndSecretsAreNotShown(t *testing.T) {
 	_, err := loaded(t, map[string]string{"SVC_ADDR": "nowhere", "SVC_RATE_CAPACITY": "0", "SVC_MASTER_KEY": "hunter2",
 		"SVC_OUTBOUND_ALLOW": "localhost", "SVC_ENV": "prod", "SVC_SSE_HEARTBEAT": "1us", "SVC_RUN_CONCURRENCY": "-1", "SVC_CLUSTER_ADDR": "x",
-		"SVC_CLUSTER_LEASE": "2ns", "SVC_DRAIN_TIMEOUT": "0s", "SVC_WEBHOOK_TIMEOUT": "301s", "SVC_WEBHOOK_BACKOFF": "0s"})
+		"SVC_CLUSTER_LEASE": "2ns", "SVC_DRAIN_TIMEOUT": "0s", "SVC_WEBHOOK_TIMEOUT": "301s", "SVC_WEBHOOK_BACKOFF": "0s",
+		"SVC_DATABASE_URL": "postgres://svc:hunter2/x@db/svc", "SVC_METRICS_ADDR": "127.0.0.1:99999", "SVC_BROWSER_CDP": "nonsense", "SVC_BROWSER_PROXY_ADDR": "10.0.0.11:9000"})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR", "SVC_CLUSTER_LEASE", "SVC_DRAIN_TIMEOUT", "SVC_WEBHOOK_TIMEOUT", "SVC_WEBHOOK_BACKOFF"} {
+	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR", "SVC_CLUSTER_LEASE", "SVC_DRAIN_TIMEOUT", "SVC_WEBHOOK_TIMEOUT", "SVC_WEBHOOK_BACKOFF",
+		"SVC_DATABASE_URL", "SVC_METRICS_ADDR", "SVC_BROWSER_CDP", "SVC_BROWSER_PROXY_ADDR"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is not named in: %v", name, err)
 		}
 	}
 	if strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a secret is shown: %v", err)
+	}
+}
+
+// In a URL that cannot be read the password may be anywhere, so no part of it is shown; what is missing on the machine is.
+func TestADatabaseURLThatCannotBeReadIsAWrongValue(t *testing.T) {
+	for url, says := range map[string]string{
+		"db.internal": "must be a Postgres URL", "postgres://svc:hunter2/x@db/svc": "percent-encoded", "postgres://svc:%hunter2@db/svc": "percent-encoded",
+		"postgres://svc:hunter2@db/svc?sslmode=sometimes":                        "must be a Postgres URL",
+		"postgres://svc:hunter2@db/svc?sslmode=verify-full&sslrootcert=/nowhere": "/nowhere",
+	} {
+		if _, err := loaded(t, map[string]string{"SVC_DATABASE_URL": url}); err == nil || !strings.Contains(err.Error(), "SVC_DATABASE_URL: ") || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	for _, url := range []string{"postgres://svc:x@db1,db2/svc?target_session_attrs=read-write", "postgresql:///svc?host=/run/postgresql", "host=/run/postgresql dbname=svc"} {
+		if c, err := loaded(t, map[string]string{"SVC_DATABASE_URL": url}); err != nil || c.DatabaseURL != url {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestTheAddressesOfABrowserElsewhere(t *testing.T) {
+	for _, addr := range []string{"10.0.0.11", "::1", "node1.internal"} {
+		if c, err := loaded(t, map[string]string{"SVC_BROWSER_PROXY_ADDR": addr}); err != nil || c.Browser.Proxy != addr {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	for _, cdp := range []string{"http://browser.internal:9222", "ws://10.0.0.9:9222/devtools/browser/1"} {
+		if c, err := loaded(t, map[string]string{"SVC_BROWSER_CDP": cdp}); err != nil || c.Browser.CDP != cdp {
+			t.Errorf("%s: %v", cdp, err)
+		}
+	}
+}
+
+// A bucket that takes longer to fill than its sums can count would have no token ever. The greatest that is accepted has.
+func TestTheBucketOfTheSettingsHasTokens(t *testing.T) {
+	for _, wrong := range []map[string]string{
+		{"SVC_RATE_CAPACITY": "1000000000000"}, {"SVC_RATE_CAPACITY": "1000000001"},
+		{"SVC_RATE_CAPACITY": "1000000000", "SVC_RATE_REFILL": "3"}, {"SVC_RATE_REFILL": "0.0000003"}, {"SVC_RATE_REFILL": "1e-300"},
+	} {
+		_, err := loaded(t, wrong)
+		for name := range wrong {
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v: %v", wrong, err)
+			}
+		}
+	}
+	for _, greatest := range []map[string]string{
+		{"SVC_RATE_CAPACITY": "1000000000"}, {"SVC_RATE_CAPACITY": "1000000000", "SVC_RATE_REFILL": "1000000000"}, {"SVC_RATE_CAPACITY": "1000000000", "SVC_RATE_REFILL": "3.2"},
+	} {
+		c, err := loaded(t, greatest)
+		if err != nil {
+			t.Errorf("%v: %v", greatest, err)
+		}
+		if r := bucket.PerSecond(int64(c.RateCapacity), c.RateRefill); r.Every <= 0 || r.Every > math.MaxInt64/time.Duration(r.Capacity) {
+			t.Errorf("%v: %+v", greatest, r)
+		}
 	}
 }
 

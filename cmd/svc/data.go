@@ -43,7 +43,7 @@ func (s *service) openData(ctx context.Context) error {
 	s.tables, s.reads = store.New(s.pools.api, s.keys), engine.New(s.pools.system)
 	s.sweeps, s.users = feed.NewSweep(s.pools.system), store.NewDirectory(s.pools.system)
 	s.self = id.MemberID{UUID: id.NewAnywhere()}
-	if s.blobs, err = openFiles(ctx, s.c, s.c.Files, s.self.String()); err != nil {
+	if s.blobs, err = openFiles(ctx, s.c.Files, s.c.spool(), s.self.String()); err != nil {
 		return fmt.Errorf("open the store of files: %w", err)
 	}
 	s.onStop(func(context.Context) error { return s.blobs.Close() })

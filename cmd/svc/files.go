@@ -81,6 +81,8 @@ already are not copied again, so an interrupted command is run again.
   1. Run it while the service runs. It may take long.
   2. Stop all servers and run it again: it copies what came in between.
   3. Start them with the new store as SVC_FILES_URL.
+  4. Put the old store out of reach, for example rename its directory: servers
+     started with the old settings would accept it and lack all newer files.
 
 Credentials of a bucket come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
 AWS_SESSION_TOKEN, or from a URL: s3://key:secret@bucket. Other users of the
@@ -172,7 +174,15 @@ func moveFiles(cmd *cobra.Command, c *Config, old, target blob.Location, verify 
 		if err := filesThere(ctx, old, from, pool); err != nil { // a copy of nothing would look complete
 			return fmt.Errorf("--from: %w", err)
 		}
-		to, err := openFiles(ctx, c, target, owner)
+		// The user of this command may be another one than the server's: it must not own the server's directory of uploads.
+		spool := ""
+		if target.Dir == "" {
+			if spool, err = os.MkdirTemp(inDirectory(c.DataDir), "svc-files-move-"); err != nil {
+				return fmt.Errorf("make a directory for files on their way to the bucket: %w", err)
+			}
+			defer func() { err = errors.Join(err, os.RemoveAll(spool)) }()
+		}
+		to, err := openFiles(ctx, target, spool, owner)
 		if err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
@@ -208,6 +218,14 @@ func moveFiles(cmd *cobra.Command, c *Config, old, target blob.Location, verify 
 		}
 		return err
 	})
+}
+
+// inDirectory returns the directory if it is there; otherwise "", which is the system's one for temporary files.
+func inDirectory(dir string) string {
+	if _, err := os.Stat(dir); err != nil {
+		return ""
+	}
+	return dir
 }
 
 // progress prints how far a long work is until it ends.

@@ -15,6 +15,9 @@ import (
 // healthTime is the deadline of a health check.
 const healthTime = 3 * time.Second
 
+// direct uses no proxy of the environment, which would not lead to this machine.
+var direct = http.Client{Transport: &http.Transport{}}
+
 func healthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
@@ -38,7 +41,7 @@ func healthCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := direct.Do(req)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"time"
 
@@ -111,9 +110,9 @@ func (s *service) makeEdge(context.Context) error {
 		return storage.check(ctx)
 	})
 	gathered := prometheus.Gatherers{s.metrics, prometheus.DefaultGatherer}
-	if c.MetricsAddr == "" {
+	if s.figures == nil {
 		edge.HandleMetrics(table, "/metrics", gathered)
-	} else if err := s.openMetrics(c.MetricsAddr, gathered); err != nil {
+	} else if err := s.openMetrics(gathered); err != nil {
 		return err
 	}
 	notice := time.Duration(0)
@@ -153,19 +152,15 @@ func describe(table *edge.Table, ready func(context.Context) error) {
 }
 
 // openMetrics serves /metrics on a separate listener.
-func (s *service) openMetrics(addr string, g prometheus.Gatherer) error {
+func (s *service) openMetrics(g prometheus.Gatherer) error {
 	table := edge.NewTable()
 	edge.HandleMetrics(table, "/metrics", g)
 	server, err := edge.NewServer(edge.Config{Table: table, MaxConns: metricsConns, Log: s.log})
 	if err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(ln) }()
+	go func() { done <- server.Serve(s.figures) }()
 	s.onStop(func(ctx context.Context) error {
 		return errors.Join(server.Shutdown(ctx), <-done)
 	})

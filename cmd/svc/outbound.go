@@ -65,6 +65,9 @@ func (s *service) openOutbound(context.Context) error {
 	if s.browser, err = openBrowser(c, s.guard, s.log); err != nil {
 		return err
 	}
+	if err := s.browser.Available(); err != nil && (c.Browser.Path != "" || c.Browser.CDP != "" || c.Browser.Driver != "") {
+		s.log.Warn().Err(err).Msg("browser skills are not available, and the settings ask for them")
+	}
 	s.node.Serve(browser.RecorderService, s.browser.NewRecorder(browser.RecorderConfig{}).Served)
 	s.onStop(s.browser.Close)
 	s.skills = &toolbox.Skills{Rows: store.NewSkillRuns(s.pools.system), Ask: skillRunsAt{s.node}.ask, Available: s.browser.Available}

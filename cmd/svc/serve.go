@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,7 +64,7 @@ func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(contex
 			latest = time.Now().Add(c.DrainTimeout + stopTime)
 			s.finish(context.WithoutCancel(ctx), c.DrainTimeout)
 		case <-s.fenced:
-			err = errors.New("this process was declared dead by another one: ending")
+			err = s.why
 		case err = <-failed:
 		}
 	}
@@ -77,13 +78,15 @@ func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(contex
 }
 
 // warn logs settings that are probably mistakes: unknown variables, and a public address
-// that only this machine can reach.
+// that only this machine can reach or whose browsers keep no session.
 func warn(c *Config, log zerolog.Logger) {
 	for _, text := range strangers(os.Environ()) {
 		log.Warn().Str("variable", text).Msg("an environment variable is ignored")
 	}
 	if c.Production && c.onlyLocal() {
 		log.Warn().Str("public_url", c.PublicURL).Msg("SVC_PUBLIC_URL leads clients on other machines to themselves")
+	} else if c.Production && strings.HasPrefix(c.PublicURL, "http:") {
+		log.Warn().Str("public_url", c.PublicURL).Msg("SVC_PUBLIC_URL is not https: browsers return no secure cookie to it, so people cannot sign in to the console")
 	}
 }
 

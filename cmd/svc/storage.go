@@ -59,6 +59,7 @@ func openStorage(ctx context.Context, c *Config, log zerolog.Logger, a access) (
 		s := &storage{url: c.DatabaseURL, where: pg.Describe(c.DatabaseURL)}
 		return s, s.prepare(ctx, log, a, "correct SVC_DATABASE_URL")
 	}
+	forgetClientVariables()
 	server, err := private.Open(ctx, private.Config{DataDir: c.DataDir, Log: log, Wait: ownerWait, Share: a.share, Existing: !a.create,
 		Settings: map[string]string{"max_connections": strconv.Itoa(100 + (a.nodes-1)*nodeConns)}})
 	if errors.Is(err, private.ErrNoData) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -48,12 +49,14 @@ type service struct {
 	limits   // limits.go
 
 	ln       net.Listener
+	figures  net.Listener                // of SVC_METRICS_ADDR; nil: none
 	server   atomic.Pointer[edge.Server] // nil until the edge is open
 	draining sync.Mutex                  // guards drains, and that the edge's drain state is the same
 	drains   bool                        // balancers are told to send clients to other nodes
 
-	fenced chan struct{} // closed when this process was declared dead
-	lost   func()        // closes fenced, once
+	fenced chan struct{}   // closed when this process must end
+	why    error           // set before that
+	lost   func(why error) // closes fenced; the first reason counts
 
 	stops []func(context.Context) error // of the parts, in the order of their start
 }
@@ -62,7 +65,8 @@ type service struct {
 // it stops the parts that it has started.
 func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service, err error) {
 	s := &service{c: c, log: log, metrics: newMetrics(), fenced: make(chan struct{})}
-	s.lost = sync.OnceFunc(func() { close(s.fenced) })
+	var once sync.Once
+	s.lost = func(why error) { once.Do(func() { s.why = why; close(s.fenced) }) }
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
@@ -71,7 +75,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		s.takeAddress,  // first: a taken port is the commonest mistake, and should not cost a database start
+		s.takeAddress,  // first: a taken port is the commonest mistake, and should cost neither a database start nor a share of the work
 		s.openData,     // Postgres, master keys, files
 		s.openTraces,   // spans for a collector
 		s.joinCluster,  // the lease, the shards, the way to the other nodes
@@ -105,17 +109,36 @@ func newMetrics() *prometheus.Registry {
 	return metrics
 }
 
-// takeAddress opens the listener of the edge. Nothing is answered there before listen.
-func (s *service) takeAddress(context.Context) (err error) {
-	if s.ln, err = net.Listen("tcp", s.c.Addr); err != nil {
-		return err
-	}
-	s.onStop(func(context.Context) error {
-		if err := s.ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			return err
+// declaredDead ends a process that another one has declared dead.
+func (s *service) declaredDead() {
+	s.lost(errors.New("this process was declared dead by another one: ending"))
+}
+
+// takeAddress opens the listeners of the edge and of the metrics. Nothing is answered there before listen and
+// openMetrics.
+func (s *service) takeAddress(context.Context) error {
+	for _, take := range []struct {
+		env, addr string
+		to        *net.Listener
+	}{
+		{"SVC_ADDR", s.c.Addr, &s.ln},
+		{"SVC_METRICS_ADDR", s.c.MetricsAddr, &s.figures},
+	} {
+		if take.addr == "" {
+			continue
 		}
-		return nil
-	})
+		ln, err := net.Listen("tcp", take.addr)
+		if err != nil {
+			return fmt.Errorf("%s: %w", take.env, err)
+		}
+		*take.to = ln
+		s.onStop(func(context.Context) error {
+			if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			return nil
+		})
+	}
 	return nil
 }
 

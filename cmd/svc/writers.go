@@ -28,14 +28,14 @@ func (s *service) startWriters(ctx context.Context) error {
 		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{s.tables}, Live: s.trusted}),
 		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{s.tables}, Tell: s.node, Live: s.trusted, Log: s.log}),
 	}
-	s.writer = journal.New(journal.Config{Pool: s.pools.writer, Member: s.self, Tables: tablesOfKinds(), Log: s.log, Metrics: journal.NewMetrics(s.metrics), OnFenced: s.lost,
+	s.writer = journal.New(journal.Config{Pool: s.pools.writer, Member: s.self, Tables: tablesOfKinds(), Log: s.log, Metrics: journal.NewMetrics(s.metrics), OnFenced: s.declaredDead,
 		OnEvent: s.sent.hearers.Committed, OnCommit: s.committed})
 	if err := s.writer.Start(ctx); err != nil {
 		return err
 	}
 	s.onStop(s.writer.Stop)
 	s.out = outbox.New(outbox.Config{Pool: s.pools.writer, Member: s.self, Timeout: s.c.WebhookTimeout, Backoff: s.c.WebhookBackoff, Now: s.member.Now, Log: s.log,
-		Metrics: outbox.NewMetrics(s.metrics), OnFenced: s.lost,
+		Metrics: outbox.NewMetrics(s.metrics), OnFenced: s.declaredDead,
 		OnChange: func(t id.TenantID, d id.DeliveryID) {
 			s.board.Note(t, msg.Change{Kind: msg.ChangedDelivery, ID: d.UUID})
 		}})

@@ -6,7 +6,14 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// Readable returns an error if a connection string cannot be read. The error may hold a part of its password.
+func Readable(url string) error {
+	_, err := pgxpool.ParseConfig(url)
+	return err
+}
 
 // Describe returns a description of a connection string's database for people, such as
 // `database "svc" at db.example.com:5432`, without user and password.

@@ -580,6 +580,15 @@ func TestFilesMove(t *testing.T) {
 	if moves(0, "--to", to); out.Copied != 13 || out.Bytes != 4_500_000+int64(len(report)+len(handbook)+len(jpeg)) || out.There != 0 {
 		t.Errorf("first: %+v", out)
 	}
+	entries, err := os.ReadDir(n.dataDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries { // the user of the command may be another one than the server's
+		if e.Name() == "uploads" || strings.Contains(e.Name(), "move") {
+			t.Errorf("the move left %s in the data directory", e.Name())
+		}
+	}
 	add(10, 17<<20)
 	if moves(0, "--to", to); out.Copied != 1 || out.There != 13 {
 		t.Errorf("then: %+v", out)

@@ -75,6 +75,16 @@ func TestAWrongMasterKeyIsRefused(t *testing.T) {
 	n.start(key(2)...)
 }
 
+// The private Postgres is reached by its own address, whatever the shell says about another server.
+func TestVariablesOfPostgresClientsAreAboutAnotherServer(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "PGPORT=5433", "PGSERVICE=elsewhere", "PGTARGETSESSIONATTRS=standby", "PGSSLROOTCERT=/nowhere", "PGOPTIONS=-c statement_timeout=1")
+	n.start()
+	if out, stderr, code := n.run(nil, "", "doctor"); code != 0 {
+		t.Errorf("doctor beside the server: code %d\n%s%s", code, out, stderr)
+	}
+}
+
 // A development database without its key file is refused, and no new key is made; with the file back, it
 // starts.
 func TestALostKeyFileIsRefused(t *testing.T) {
