@@ -21,7 +21,7 @@ import (
 
 // job is what the process that is killed does.
 type job struct {
-	DB       pgtest.DB
+	DB       *pgtest.DB
 	Tenant   id.TenantID
 	Agent    id.AgentID
 	Skill    id.SkillID
@@ -69,7 +69,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 func (w *world) killedAt(node *cluster.Node, s *site, point string, n int, fails bool) bool {
 	w.t.Helper()
 	c := w.calls(node, w.agentRun(), 7)
-	todo, err := json.Marshal(job{*w.db, w.tenant, w.agent, w.of, c.start, c.approval, c.args, fails})
+	todo, err := json.Marshal(job{w.db, w.tenant, w.agent, w.of, c.start, c.approval, c.args, fails})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func victim(t *testing.T, todo string) {
 	if err := json.Unmarshal([]byte(todo), &j); err != nil {
 		t.Fatal(err)
 	}
-	w := open(t, &j.DB)
+	w := open(t, j.DB)
 	w.tenant, w.agent, w.of = j.Tenant, j.Agent, j.Skill
 	s := newSite()
 	s.ledger = w.pool

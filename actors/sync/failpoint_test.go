@@ -23,7 +23,7 @@ import (
 
 // job is what the process that is killed does.
 type job struct {
-	DB     pgtest.DB
+	DB     *pgtest.DB
 	Dir    string
 	Tenant id.TenantID
 	Base   id.KnowledgeBaseID
@@ -75,7 +75,7 @@ func (w *world) killedAt(n *cluster.Node, f *connectortest.S3, src id.SourceID, 
 		want[key] = text
 	}
 	w.must(w.queue(src))
-	todo, err := json.Marshal(job{*w.db, dir, w.tenant, w.base, src})
+	todo, err := json.Marshal(job{w.db, dir, w.tenant, w.base, src})
 	w.must(err)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAtEachPoint$")
 	cmd.Env = append(os.Environ(), "SVC_FAILPOINT="+point, "VICTIM_JOB="+string(todo))
@@ -107,7 +107,7 @@ func victim(t *testing.T, todo string) {
 	if err := json.Unmarshal([]byte(todo), &j); err != nil {
 		t.Fatal(err)
 	}
-	w := open(t, &j.DB, j.Dir)
+	w := open(t, j.DB, j.Dir)
 	w.tenant, w.base = j.Tenant, j.Base
 	n := w.start(syncs.Config{})
 	w.wake(n, j.Source)

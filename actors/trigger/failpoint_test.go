@@ -31,7 +31,7 @@ import (
 
 // job is what the process that is killed does.
 type job struct {
-	DB      pgtest.DB
+	DB      *pgtest.DB
 	Tenant  id.TenantID
 	Trigger id.TriggerID
 	Due     time.Time
@@ -67,7 +67,7 @@ func (w *world) killedAt(n *cluster.Node, point string) bool {
 	w.t.Helper()
 	due := at(w.t, "2026-05-06T07:00:00Z")
 	g := w.schedule("0 * * * *", "UTC", due)
-	todo, err := json.Marshal(job{*w.db, w.tenant, g, due})
+	todo, err := json.Marshal(job{w.db, w.tenant, g, due})
 	w.must(err)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAtEachPoint$")
 	cmd.Env = append(os.Environ(), "SVC_FAILPOINT="+point, "VICTIM_JOB="+string(todo))
@@ -96,7 +96,7 @@ func victim(t *testing.T, todo string) {
 	if err := json.Unmarshal([]byte(todo), &j); err != nil {
 		t.Fatal(err)
 	}
-	db := &j.DB
+	db := j.DB
 	keys := vault.New(vault.NewSecret32([32]byte{1}))
 	w := &world{t: t, db: db, keys: keys, clock: &clock{}, tenant: j.Tenant,
 		admin: db.System(t), tables: store.New(db.API(t), keys), schedules: store.NewSchedules(db.System(t))}
