@@ -22,7 +22,7 @@ var (
 	// ErrOccupied: another process serves the database.
 	ErrOccupied = errors.New("another process serves this database, and one without a cluster address serves it alone: stop one of them")
 	// ErrStranger: this process does not share the secret, keys or files of the other nodes.
-	ErrStranger = errors.New("this process does not share what the nodes of the cluster share")
+	ErrStranger = errors.New("this process uses another cluster secret, master key or store of files than the cluster")
 	// ErrUnknown: no living member has this id.
 	ErrUnknown = errors.New("no living member has this id")
 

@@ -157,7 +157,7 @@ const progressEvery = 2 * time.Second
 
 func moveFiles(cmd *cobra.Command, c *Config, old, target blob.Location, verify bool) error {
 	if old.Nested(target) {
-		return cli.WrongUse(fmt.Errorf("--to: %s and %s lie inside each other: choose a place beside the old store", target, old))
+		return cli.WrongUse(fmt.Errorf("--to: %s overlaps the old store %s: choose a directory outside it", target, old))
 	}
 	return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) (err error) {
 		if old.Dir != "" {

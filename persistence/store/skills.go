@@ -578,7 +578,7 @@ func (t *Tx) AttachSkill(ctx context.Context, in *api.Attach) ([]api.Attached, e
 		a := in.Targets[i].AgentID
 		path := fmt.Sprintf("targets[%d].agent_id", i)
 		if n > 0 && in.Targets[at[n-1]].AgentID == a {
-			return nil, problem.Invalid(path, "stands twice in the list")
+			return nil, problem.Invalid(path, "is listed twice")
 		}
 		version, published, err := t.giveSkill(ctx, path, a, slug, ops, in.Publish)
 		if err != nil {

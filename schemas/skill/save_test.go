@@ -183,7 +183,7 @@ func TestWhatIsRefusedWhenSaved(t *testing.T) {
 		{"51 hosts", []at{{"definition.target_hosts", list(51, `"h%d.example.com"`)}}, invalid, "definition.target_hosts: must have at most 50 entries"},
 		{"a pattern of hosts", []at{{"definition.target_hosts[1]", `"*.example.com"`}}, invalid, "definition.target_hosts[1]: must be a host, with a port where it is not 443: www.example.com or www.example.com:8443"},
 		{"a host with a path", []at{{"definition.target_hosts[1]", `"files.example.com/x"`}}, invalid, "definition.target_hosts[1]: must be a host, with a port where it is not 443: www.example.com or www.example.com:8443"},
-		{"a host twice", []at{{"definition.target_hosts[1]", `"Portal.example.com:443"`}}, invalid, "definition.target_hosts[1]: stands twice in the list"},
+		{"a host twice", []at{{"definition.target_hosts[1]", `"Portal.example.com:443"`}}, invalid, "definition.target_hosts[1]: is listed twice"},
 		// steps.
 		{"no steps", []at{{"definition.steps", "-"}}, invalid, "definition.steps: required"},
 		{"an empty list of steps", []at{{"definition.steps", "[]"}}, invalid, "definition.steps: must have at least 1 entry"},
@@ -291,7 +291,7 @@ func TestWhatIsRefusedWhenSaved(t *testing.T) {
 		{"an enum left out", []at{{"definition.params[1].enum", "-"}}, rule, "definition.params[1].enum: must have at least one value for type enum"},
 		{"100 values", []at{{"definition.params[1].enum", list(100, `"v%d"`)}}, ok, ""},
 		{"101 values", []at{{"definition.params[1].enum", list(101, `"v%d"`)}}, invalid, "definition.params[1].enum: must have at most 100 entries"},
-		{"a value twice", []at{{"definition.params[1].enum", `["en", "en"]`}}, invalid, "definition.params[1].enum[1]: stands twice in the list"},
+		{"a value twice", []at{{"definition.params[1].enum", `["en", "en"]`}}, invalid, "definition.params[1].enum[1]: is listed twice"},
 		{"values of a boolean", []at{{"definition.params[4].enum", `["yes"]`}}, rule, "definition.params[4].enum: does not belong to type boolean"},
 		{"an example is not checked", []at{{"definition.params[0].example", `"many"`}}, ok, ""},
 		// commit_step_id.
@@ -327,7 +327,7 @@ func TestWhatIsRefusedWhenSaved(t *testing.T) {
 		{"compensation without commit", with(read, at{"definition.compensation", `[{"id": "c", "kind": "wait", "value": 1}]`}, at{"policy", `{"approval": "always_before_run"}`}), rule, "definition.compensation: needs a commit step: it runs after a commit whose checks failed"},
 		// auth.
 		{"an unknown kind of auth", []at{{"definition.auth.kind", `"oauth"`}}, invalid, "definition.auth.kind: must be one of none, credentials, cookies"},
-		{"a name of a secret twice", []at{{"definition.auth.secret_refs", `["password", "password"]`}}, invalid, "definition.auth.secret_refs[1]: stands twice in the list"},
+		{"a name of a secret twice", []at{{"definition.auth.secret_refs", `["password", "password"]`}}, invalid, "definition.auth.secret_refs[1]: is listed twice"},
 		{"secrets of none", with(read, at{"definition.auth.kind", `"none"`}, at{"auth", "null"}, at{"policy.approval", `"always_before_run"`}), rule, "definition.auth.secret_refs: must be empty for kind none; auth.secrets.password: required: definition.auth.secret_refs names it"},
 		{"no auth at all", with(read, at{"definition.auth", "-"}, at{"auth", "null"}, at{"policy.approval", `"always_before_run"`}), ok, ""},
 		{"two secrets of cookies", with(read, at{"definition.auth", `{"kind": "cookies", "secret_refs": []}`}, at{"auth", `{"mode": "cookies", "secrets": {}}`}, at{"policy.approval", `"always_before_run"`}), rule, "definition.auth.secret_refs: must name exactly one secret for kind cookies"},

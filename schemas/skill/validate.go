@@ -101,7 +101,7 @@ func (r *reader) definition(at string, raw []byte, recorded []Step) *Definition 
 		case !ok || strings.ContainsAny(s, "/?#@*"):
 			r.say(at, "must be a host, with a port where it is not 443: www.example.com or www.example.com:8443")
 		case slices.Contains(d.TargetHosts, host):
-			r.say(at, "stands twice in the list")
+			r.say(at, "is listed twice")
 		default:
 			d.TargetHosts = append(d.TargetHosts, host)
 		}
@@ -194,7 +194,7 @@ func (r *reader) param(at string, raw []byte) (p Param) {
 		case Clean(v) != v:
 			r.say(at, "must not hold control characters")
 		case slices.Contains(p.Enum, v):
-			r.say(at, "stands twice in the list")
+			r.say(at, "is listed twice")
 		default:
 			p.Enum = append(p.Enum, v)
 		}
@@ -261,7 +261,7 @@ func (r *reader) signIn(at string, raw []byte) Auth {
 	r.list(at+".secret_refs", o["secret_refs"], 0, MaxSecretRefs, func(at string, raw []byte) {
 		ref := r.secretRef(at, raw, true)
 		if slices.Contains(a.SecretRefs, ref) {
-			r.say(at, "stands twice in the list")
+			r.say(at, "is listed twice")
 		} else if ref != "" {
 			a.SecretRefs = append(a.SecretRefs, ref)
 		}

@@ -419,8 +419,8 @@ func (d *Definition) Compare(preview, now string, v Values, read map[string]stri
 	return nil
 }
 
-// At returns the address that the page of a preview has with values of which those in changed are other ones: each stands where a
-// navigate step before the commit has it in its path. A preview that is not at the address of such a step keeps its own.
+// At returns the preview's address with the changed parameters replaced by their values in v, at the places where a navigate step
+// before the commit has them in its path. If no such step leads to that address, At returns preview.
 func (d *Definition) At(preview string, v Values, changed []string) string {
 	start, path, ok := cutPath(preview)
 	if !ok || len(changed) == 0 {

@@ -305,9 +305,9 @@ func (s *session) readBack(ctx context.Context) (map[string]string, error) {
 	return read, err
 }
 
-// first returns what a script makes of the elements of a selector: of those that are visible, as locate finds them, by the
-// first selector that finds any of which the script makes a text; without one, and at once if hidden says so, of all
-// elements. nil: there is no text. The error is errLost or errLeft.
+// first runs script on the elements of each selector in turn and returns the first text. It looks at visible elements only; if
+// none gives a text, or hidden is set, it looks at all elements. It returns nil if no element gives a text. The error is errLost
+// or errLeft.
 func (s *session) first(ctx context.Context, selectors []string, hidden bool, script, arg string) (*string, error) {
 	if !hidden {
 		text, err := s.firstOf(ctx, selectors, script, arg, func(l playwright.Locator) playwright.Locator {

@@ -517,9 +517,9 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 
 // fresh closes the tunnels that are open and waits, for a second at most, until Chromium has
 // closed them too, so that it sends the next request on a connection of its own. From then on a
-// lost request freezes the session. as is what Chromium accepts as any site; nil: nothing. A Chromium
-// that is still to be told so is told by accept, when no connection is left of which it has yet to judge
-// the certificate; from then on it accepts any, and the proxy alone judges.
+// lost request freezes the session. as is what Chromium accepts as any site; nil: nothing. accept, if
+// set, makes Chromium accept any certificate. fresh calls it once no connection has an unchecked
+// certificate. From then on only the proxy checks certificates.
 func (p *proxy) fresh(ctx context.Context, as *identity, accept func() error) {
 	p.mu.Lock()
 	p.begun, p.watch, p.identity, p.judges = true, true, as, accept != nil

@@ -46,9 +46,9 @@ type RecorderConfig struct {
 }
 
 // Recorder holds the sessions in which people record skills on this node, in memory: they end with
-// the process. A session is a page of its own like that of a job, of which only the hosts are not
-// limited; each action of the person is performed by the code that performs the steps of a job, so
-// that what was recorded was performed once as it will be.
+// the process. Each session has a page of its own, as a job has, but its hosts are not limited. An
+// action of the person runs the same code as a step of a job, so every recorded step has been
+// performed once.
 //
 // What is typed into a password field is kept in memory, for the replay, until the session is
 // saved, forgotten or ends with the process. Pictures of the page paint password fields over, and

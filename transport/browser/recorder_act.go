@@ -431,8 +431,8 @@ func (s *secrets) shows(text string) bool {
 	return len(s.forms) > 0 && text != "" && s.clean(text, len(text)+1) != (&secrets{}).clean(text, len(text)+1)
 }
 
-// publish takes a picture, and makes what was recorded what the session shows. A page that was
-// lost ends the session. The caller holds the turn.
+// publish takes a picture and updates the session's steps, address and picture for its readers. If
+// the page is lost, the session ends. The caller holds the turn.
 func (t *taught) publish(ctx context.Context) error {
 	var jpeg []byte
 	url, title := "", ""

@@ -14,8 +14,8 @@ import (
 
 const shotTimeout = 5 * time.Second
 
-// What the service asks a page about itself in the world of scripts that the page does not reach: as selectors of engines
-// that run there. A page's own scripts could change any function, and would be called with the secrets, or tell lies.
+// Selector engines that the service runs in an isolated world of the page. A page's own scripts could replace any function of the
+// page's world, and would then see the secrets or return false answers.
 const (
 	exposedEngine = "svc-exposed"
 	titleEngine   = "svc-title"

@@ -242,7 +242,7 @@ func (p *Platform) updateSkill(ctx context.Context, c *edge.Caller, in *patchSki
 		var d struct {
 			StartURL string `json:"start_url"`
 		}
-		// What is no address is found wrong, with all else, where the definition is read.
+		// An invalid start_url is reported with the other faults when the definition is read.
 		if json.Unmarshal(b.Definition, &d) == nil && (skill.Scope{AnyHost: true}).Allows(d.StartURL) == "" {
 			if err := p.checkStart(ctx, d.StartURL); err != nil {
 				over(err)

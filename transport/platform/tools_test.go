@@ -632,7 +632,8 @@ func TestACredentialIsNowhere(t *testing.T) {
 // nowhere fails the test if a secret is in a row of any table, or in the log.
 func (w *world) nowhere(secret string) {
 	w.t.Helper()
-	rows, err := w.admin.Query(w.t.Context(), "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+	admin := w.db.Admin(w.t)
+	rows, err := admin.Query(w.t.Context(), "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
 	w.must(err)
 	var tables []string
 	for rows.Next() {
@@ -646,7 +647,7 @@ func (w *world) nowhere(secret string) {
 	}
 	for _, table := range tables {
 		var n int
-		w.must(w.admin.QueryRow(w.t.Context(), `SELECT count(*)::int FROM "`+table+`" x WHERE position($1 in x::text) > 0 OR position(encode(convert_to($1, 'UTF8'), 'hex') in x::text) > 0`, secret).Scan(&n))
+		w.must(admin.QueryRow(w.t.Context(), `SELECT count(*)::int FROM "`+table+`" x WHERE position($1 in x::text) > 0 OR position(encode(convert_to($1, 'UTF8'), 'hex') in x::text) > 0`, secret).Scan(&n))
 		if n > 0 {
 			w.t.Errorf("%d rows of %s hold the secret", n, table)
 		}

@@ -596,7 +596,7 @@ func TestFilesMove(t *testing.T) {
 	for wrong, args := range map[string][]string{
 		"required flag": {}, "the scheme must be": {"--to", "ftp://x"}, "--from: ": {"--from", "s3://", "--to", to},
 		"is the store that the files are in": {"--to", "file://" + filepath.Join(n.dataDir(), "blobs")}, "unexpected": {"more", "--to", to},
-		"lie inside each other": {"--to", "file://" + filepath.Join(n.dataDir(), "blobs", "new")},
+		"overlaps the old store": {"--to", "file://" + filepath.Join(n.dataDir(), "blobs", "new")},
 	} {
 		if text := moves(2, args...); !strings.Contains(text, wrong) && wrong != "unexpected" {
 			t.Errorf("%v: %s", args, text)
