@@ -189,7 +189,7 @@ func TestOneBadFile(t *testing.T) {
 	g := connectortest.NewGraph(t)
 	w.office = g.URL + "/v1.0"
 	n := w.start(syncs.Config{})
-	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	src := w.officeDrive()
 	for _, id := range []string{"good", "forbidden", "broken", "vanished", "late"} {
 		g.Put(id, id+".txt", "text of "+id)
 	}
@@ -232,7 +232,7 @@ func TestAFileThatIsNotThereOnce(t *testing.T) {
 	g := connectortest.NewGraph(t)
 	w.office = g.URL + "/v1.0"
 	n := w.start(syncs.Config{})
-	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	src := w.officeDrive()
 	g.Put("first", "first.txt", "text of first")
 	contents := g.Downloads.Config.Handler
 	misses := func(files string) {
@@ -268,7 +268,7 @@ func TestAFileThatIsNoTextAnyMore(t *testing.T) {
 	g := connectortest.NewGraph(t)
 	w.office = g.URL + "/v1.0"
 	n := w.start(syncs.Config{})
-	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	src := w.officeDrive()
 	g.Put("notes", "notes.txt", "canary")
 	g.Put("other", "other.txt", "other")
 	w.syncs(n, src)
@@ -285,7 +285,7 @@ func TestAnotherAddressOfTheOfficeDrive(t *testing.T) {
 	w := newWorld(t)
 	g, other := connectortest.NewGraph(t), connectortest.NewGraph(t)
 	w.office = g.URL + "/v1.0"
-	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	src := w.officeDrive()
 	for _, drive := range []*connectortest.Graph{g, other} {
 		drive.Put("a", "a.txt", "text of a")
 	}
@@ -406,7 +406,7 @@ func TestAFileThatGivesARightLater(t *testing.T) {
 	g.PerPage = 100
 	w.office = g.URL + "/v1.0"
 	n := w.start(syncs.Config{})
-	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	src := w.officeDrive()
 	var closed atomic.Bool
 	closed.Store(true)
 	contents := g.Downloads.Config.Handler
@@ -467,7 +467,7 @@ func TestADocumentThatCouldNotBeIndexed(t *testing.T) {
 			g := connectortest.NewGraph(t)
 			w.office = g.URL + "/v1.0"
 			return func() id.SourceID {
-				return w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+				return w.officeDrive()
 			}, func(name, text string) { g.Put(name, name, text) }
 		},
 	} {
@@ -548,7 +548,7 @@ func TestManyBadFiles(t *testing.T) {
 		top int    // documents beside those of names
 	}{
 		"object_store": {w.bucket(f), func(name string) { f.Put(name, "text of "+name) }, "", 0},
-		"office_drive": {w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}}),
+		"office_drive": {w.officeDrive(),
 			func(name string) { g.Put(name, name+".txt", "text of "+name) }, "", 0},
 		"web": {w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"url": s.URL + "/"})}), putPage, s.URL + "/", 1},
 	} {

@@ -106,7 +106,7 @@ var storedSources = []struct {
 					return false
 				})
 				n := w.start(syncs.Config{})
-				src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+				src := w.officeDrive()
 				w.must(w.queue(src))
 				w.wake(n, src)
 				<-began
@@ -142,7 +142,7 @@ var storedSources = []struct {
 			w.office = g.URL + "/v1.0"
 			if file == "" {
 				n := w.start(syncs.Config{})
-				src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+				src := w.officeDrive()
 				w.syncs(n, src)
 				w.settles()
 				w.storedRows(g.URL).Write(t, w.admin, filepath.Join("testdata", "stored-synced.jsonl"))

@@ -185,6 +185,12 @@ func (w *world) source(in api.SourceCreate) (s id.SourceID) {
 	return s
 }
 
+// officeDrive makes a source of the drive that w.office serves.
+func (w *world) officeDrive() id.SourceID {
+	w.t.Helper()
+	return w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+}
+
 // bucket creates a source of an object store.
 func (w *world) bucket(f *connectortest.S3) id.SourceID {
 	return w.source(api.SourceCreate{Kind: lifecycle.SourceObjectStore, Config: config(map[string]any{"endpoint": f.URL, "region": "eu-test-1", "bucket": "docs"}),

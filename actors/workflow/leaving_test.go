@@ -70,13 +70,7 @@ func TestACallIsFinishedByANodeThatLeaves(t *testing.T) {
 	w.mu.Unlock()
 	r := w.begin(`{"nodes": [{"id": "g", "type": "tool", "tool": "shop.once", "args": {"n": 1}}, {"id": "z", "type": "set", "values": {"z": "{{nodes.g.json.n}}"}}], "edges": [{"from": "g", "to": "z"}]}`, `null`, ``)
 	w.eventually("it is called", func() bool { return len(w.calls("shop.once", r)) == 1 })
-	finished := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		finished <- w.node.Finish(ctx)
-	}()
-	w.eventually("the node leaves", w.node.Finishing)
+	finished := w.leaves()
 	close(held)
 	if err := <-finished; err != nil {
 		t.Fatal(err)
@@ -94,6 +88,19 @@ func TestACallIsFinishedByANodeThatLeaves(t *testing.T) {
 	if got := w.text(`SELECT output -> 'variables' FROM runs WHERE id = $1`, r); got != `{"z":1}` {
 		t.Error(got)
 	}
+}
+
+// leaves makes the node leave, and returns what says that it has finished.
+func (w *world) leaves() <-chan error {
+	w.t.Helper()
+	finished := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		finished <- w.node.Finish(ctx)
+	}()
+	w.eventually("the node leaves", w.node.Finishing)
+	return finished
 }
 
 // remembered returns how many messages to runs of workflows changed what their activations remember, and no row.
@@ -138,13 +145,7 @@ func TestAnAnswerBehindAWalkLeavesWithItsRun(t *testing.T) {
 	close(answered)
 	w.eventually("the answer is queued", func() bool { return remembered(t) > before })
 
-	finished := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		finished <- w.node.Finish(ctx)
-	}()
-	w.eventually("the node leaves", w.node.Finishing)
+	finished := w.leaves()
 	close(w.tags.release)
 	if err := <-finished; err != nil {
 		t.Fatal(err)

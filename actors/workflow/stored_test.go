@@ -1,7 +1,6 @@
 package workflow_test
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -99,13 +98,7 @@ var storedRuns = []struct {
 			w.mu.Unlock()
 			r := w.begin(`{"nodes": [{"id": "t", "type": "tool", "tool": "shop.once", "args": {"n": 1}}, {"id": "z", "type": "set", "values": {"z": "{{nodes.t.json.n}}"}}], "edges": [{"from": "t", "to": "z"}]}`, `null`, ``)
 			w.eventually("it is called", func() bool { return len(w.calls("shop.once", r)) == 1 })
-			finished := make(chan error, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				defer cancel()
-				finished <- w.node.Finish(ctx)
-			}()
-			w.eventually("the node leaves", w.node.Finishing)
+			finished := w.leaves()
 			close(held)
 			if err := <-finished; err != nil {
 				w.t.Fatal(err)
