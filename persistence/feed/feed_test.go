@@ -210,6 +210,48 @@ func TestFactsHoldPreviewsOfCalls(t *testing.T) {
 	}
 }
 
+// A turn that broke off may have said 4 MiB, and a run may have thousands of them.
+func TestFactsOmitWhatAbandonedStepsSaid(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	f := New(db.API(t))
+	said, err := json.Marshal(map[string]string{"text": strings.Repeat("x", 100<<10), "thinking": strings.Repeat("y", 100<<10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := r.run("running", nil, 0)
+	r.exec("UPDATE runs SET seq = 100 WHERE id = $1", run)
+	want := &event.Facts{Run: run, Agent: &r.agent, Status: lifecycle.RunRunning, Started: true, Seq: 100}
+	for i := range 20 {
+		s := event.StepFacts{Idx: i, Kind: lifecycle.StepLLM, Status: lifecycle.StepAbandoned, BeganSeq: int64(i + 2), Output: said, Segments: []int32{100 << 10, 100 << 10}}
+		want.Steps = append(want.Steps, s)
+		r.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, output, segments, began_seq, started_at)
+			VALUES ($1, $2, $3, 'llm', '', 'abandoned', $4, $5, $6, now())`, r.tenant, run, i, s.Output, s.Segments, s.BeganSeq)
+	}
+	for name, c := range map[string]event.Cursor{
+		"replay=full":   event.ReadCursor("", -1, true),
+		"Last-Event-ID": event.ReadCursor("5", -1, false),
+		"since":         event.ReadCursor("", -1, false),
+	} {
+		got, err := f.Facts(t.Context(), r.tenant, run, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := got.Bytes(); n > 1<<10 {
+			t.Errorf("%s: the facts have %d bytes", name, n)
+		}
+		frames, all := event.Replay(got, c), event.Replay(want, c)
+		if len(frames) != len(all) || len(frames) < 15 {
+			t.Fatalf("%s: %d frames, want %d", name, len(frames), len(all))
+		}
+		for i, f := range frames {
+			if string(f.Bytes()) != string(all[i].Bytes()) {
+				t.Errorf("%s: got  %s\nwant %s", name, f.Bytes(), all[i].Bytes())
+			}
+		}
+	}
+}
+
 // The relay reads its facts with Full set; whether the text of a step is withheld is
 // said by the step.
 func TestFactsOfTheRelay(t *testing.T) {

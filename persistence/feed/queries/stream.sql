@@ -10,11 +10,12 @@ FROM runs WHERE tenant_id = $1 AND id = $2;
 
 -- The steps that a reader at a position needs: those that began, were called or ended after
 -- it, and the step that contains it. Of the arguments and the output of a call the frames show a
--- preview only: 513 characters tell its 512 bytes and whether there are more.
+-- preview only: 513 characters tell its 512 bytes and whether there are more. Of an abandoned step they show the beginning
+-- only, and what it said counts against no limit of its run.
 -- name: steps_after
 SELECT idx, kind, name, status, began_seq, coalesce(called_seq, 0), coalesce(ended_seq, 0),
        CASE WHEN kind IN ('tool', 'retrieval') THEN left(input::text, 513) END,
-       CASE WHEN kind = 'tool' THEN left(output::text, 513) ELSE output::text END, segments, NOT withheld
+       CASE WHEN kind = 'tool' THEN left(output::text, 513) WHEN status <> 'abandoned' THEN output::text END, segments, NOT withheld
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND (began_seq >= $3 OR called_seq > $3 OR ended_seq > $3)
 ORDER BY idx;
 
@@ -22,7 +23,7 @@ ORDER BY idx;
 -- that spoke first has it empty, and its next thinking is the third.
 -- name: steps_since
 SELECT idx, kind, name, status, began_seq, 0::bigint, 0::bigint, NULL::json,
-       CASE WHEN kind = 'llm' AND (segments[1] > 0 OR segments[3] > 0) THEN json_build_object('thinking', output -> 'thinking') END, segments, NOT withheld
+       CASE WHEN kind = 'llm' AND status <> 'abandoned' AND (segments[1] > 0 OR segments[3] > 0) THEN json_build_object('thinking', output -> 'thinking') END, segments, NOT withheld
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND idx > $3
 ORDER BY idx;
 
