@@ -18,6 +18,7 @@ const lockKey = 0x7376635f6d696772 // "svc_migr"
 var (
 	ErrNewer   = errors.New("the database is newer than this program")
 	ErrChanged = errors.New("the database was migrated by a different version of the same migration")
+	ErrOld     = errors.New("the server is older than PostgreSQL 15")
 )
 
 // Up creates the two roles if they are missing and applies every migration that the database
@@ -115,7 +116,27 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
+	// Before anything is changed: an older server refuses some of the migrations, each of which is a transaction of its own.
+	// A pool may not tell its server's version.
+	if v := conn.PgConn().ParameterStatus("server_version"); v != "" && major(v) < oldest {
+		conn.Close(context.WithoutCancel(ctx))
+		return nil, fmt.Errorf("%w, it is %s: nothing was changed; upgrade the server first", ErrOld, v)
+	}
 	return conn, nil
+}
+
+// oldest is the oldest major version of the server that the migrations fit.
+const oldest = 15
+
+// major returns the major version of a server_version such as "15.18 (Debian 15.18-0+deb12u1)" or "18beta1".
+func major(version string) (n int) {
+	for _, c := range []byte(version) {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n
 }
 
 // locked runs f on a connection that holds the migration lock, and calls waits if it must wait for it. The lock ends

@@ -3,6 +3,7 @@ package migrate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"go.uber.org/goleak"
 
 	"agentsvc/persistence/migrate"
@@ -137,6 +139,48 @@ func TestASilentServerEndsTheAttempt(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// A server that is too old for the migrations is refused before it is asked for anything.
+func TestAnOldServerIsRefused(t *testing.T) {
+	for version, refused := range map[string]bool{"9.6.24": true, "14.22 (Debian 14.22-1)": true, "15.0": false, "15beta1": false, "18.1": false, "": false} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan any, 1)
+		go func() {
+			defer close(asked)
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			server := pgproto3.NewBackend(conn, conn)
+			if _, err := server.ReceiveStartupMessage(); err != nil {
+				return
+			}
+			server.Send(&pgproto3.AuthenticationOk{})
+			if version != "" {
+				server.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: version})
+			}
+			server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+			if server.Flush() != nil {
+				return
+			}
+			if m, err := server.Receive(); err == nil {
+				asked <- fmt.Sprintf("%T", m)
+			}
+		}()
+		_, err = migrate.Up(t.Context(), "postgres://svc@"+ln.Addr().String()+"/svc?sslmode=disable")
+		if err == nil || errors.Is(err, migrate.ErrOld) != refused || refused && !strings.Contains(err.Error(), "it is "+version+": nothing was changed") {
+			t.Errorf("%s: %v", version, err)
+		}
+		if m := <-asked; refused && m != "*pgproto3.Terminate" {
+			t.Errorf("%s was asked %v", version, m)
+		}
+		ln.Close()
+	}
 }
 
 // A migration that meets a deadlock with the work of a node of the former release begins again.

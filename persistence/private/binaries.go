@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// oldest is the oldest major version accepted for a new cluster.
-const oldest = 14
+// oldest is the oldest major version accepted for a new cluster: what the migrations fit.
+const oldest = 15
 
 // binaries is one installation of Postgres.
 type binaries struct {

@@ -12,8 +12,7 @@ import (
 
 // fetchable maps major versions to the builds that the library knows.
 var fetchable = map[int]embeddedpostgres.PostgresVersion{
-	14: embeddedpostgres.V14, 15: embeddedpostgres.V15, 16: embeddedpostgres.V16,
-	17: embeddedpostgres.V17, 18: embeddedpostgres.V18,
+	15: embeddedpostgres.V15, 16: embeddedpostgres.V16, 17: embeddedpostgres.V17, 18: embeddedpostgres.V18,
 }
 
 // fetchedMajor is the version downloaded for a new cluster.
