@@ -319,6 +319,9 @@ func TestWhatIsPendingOfADisabledEndpointIsEnded(t *testing.T) {
 	if n := pass(2); n != 1 {
 		t.Errorf("%d were ended of a late commit", n)
 	}
+	if n := r.left("tallies WHERE what = 'undelivered' AND tenant_id = '" + r.tenant.String() + "'"); n != 4 {
+		t.Errorf("%d were counted", n)
+	}
 	for what, want := range map[string]int{
 		"status = 'failed' AND last_error = 'the endpoint was disabled' AND webhook_id = '" + disabled.String() + "'": 4,
 		"status = 'pending' AND webhook_id = '" + enabled.String() + "'":                                              1,

@@ -312,6 +312,9 @@ func TestADisabledEndpointHasNothingPending(t *testing.T) {
 	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'webhook.update' AND detail->>'enabled' = 'false'"); n != 1 {
 		t.Errorf("the audit log has %d rows of it", n)
 	}
+	if n := w.count(t, "SELECT count(*)::int FROM tallies WHERE what = 'undelivered'"); n != 3 {
+		t.Errorf("%d were counted", n)
+	}
 	// Nothing can be queued for a disabled endpoint.
 	for what, change := range map[string]func(ctx context.Context, tx *Tx) error{
 		"test":      func(ctx context.Context, tx *Tx) error { return second(tx.TestWebhook(ctx, e.ID)) },

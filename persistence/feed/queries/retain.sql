@@ -71,5 +71,8 @@ WITH late AS MATERIALIZED (
 ), ended AS (
   UPDATE webhook_deliveries SET status = 'failed', next_attempt_at = NULL, last_error = 'the endpoint was disabled'
   WHERE ctid = ANY (ARRAY(SELECT row FROM late))
+  RETURNING tenant_id
+), tallied AS (
+  INSERT INTO tallies (tenant_id, what, at) SELECT tenant_id, 'undelivered', now() FROM ended
 )
 SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() - $3::interval ELSE max(updated_at) END FROM late;

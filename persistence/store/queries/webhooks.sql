@@ -115,13 +115,17 @@ UPDATE webhook_deliveries d SET status = 'pending', attempts = 0, begun_at = NUL
   attempt_log = CASE WHEN d.begun_at IS NULL THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, NULL, $6, NULL) END
 FROM lost WHERE d.tenant_id = $1 AND d.id = lost.id RETURNING d.id
 
--- An attempt in flight may still succeed; its sender settles it.
+-- An attempt in flight may still succeed; its sender settles it, and counts a success beside this failure.
 -- name: deliveries_fail
 WITH open AS MATERIALIZED (
   SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND id > $3 AND status = 'pending' ORDER BY id LIMIT $4 FOR UPDATE
+), ended AS (
+  UPDATE webhook_deliveries d SET status = 'failed', last_error = $5, next_attempt_at = NULL
+  FROM open WHERE d.tenant_id = $1 AND d.id = open.id RETURNING d.id
+), tallied AS (
+  INSERT INTO tallies (tenant_id, what, at) SELECT $1, 'undelivered', now() FROM ended
 )
-UPDATE webhook_deliveries d SET status = 'failed', last_error = $5, next_attempt_at = NULL
-FROM open WHERE d.tenant_id = $1 AND d.id = open.id RETURNING d.id
+SELECT id FROM ended
 
 -- name: deliveries_trim
 WITH every AS MATERIALIZED (

@@ -1,0 +1,1 @@
+REVOKE INSERT (tenant_id, what, at) ON tallies FROM svc_api;
