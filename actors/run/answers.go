@@ -7,7 +7,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// answers keeps the places that large answers of tools have on the node until the answers are
+// answers keeps the places that large answers of tools and models have on the node until the answers are
 // committed: they cannot pile up faster than they are written.
 type answers struct {
 	mu   sync.Mutex // guards held

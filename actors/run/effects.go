@@ -25,6 +25,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/pause"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
 )
 
 // Store reads the rows that a run needs. Every method reads within the named tenant.
@@ -216,7 +217,8 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 				return err
 			}
 		}
-		result, price, err = k.cfg.Models.Stream(turn, s.Tenant, s.Agent.Manifest.Model, req, speech)
+		keeping := tool.Keeping(turn, func(give func()) { k.answers.keep(ctx, s.ID, e.Idx, give) })
+		result, price, err = k.cfg.Models.Stream(keeping, s.Tenant, s.Agent.Manifest.Model, req, speech)
 		return err
 	})
 	switch {

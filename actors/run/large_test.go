@@ -93,6 +93,49 @@ func TestTheAnswersOfCallsKeepTheirPlaces(t *testing.T) {
 	testkit.Eventually(t, "the place of a cancelled run is free", func() bool { return given.Load() == 2 })
 }
 
+// The place of a long turn is kept until what it said is committed, or dropped with its run.
+func TestLongTurnsKeepTheirPlaces(t *testing.T) {
+	w := newWorld(t, toolAgent, withTools)
+	var kept, given atomic.Int32
+	hangs := make(chan struct{})
+	long := func(hang bool) func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
+		return func(ctx context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
+			kept.Add(1)
+			defer tool.Kept(ctx, func() { given.Add(1) })
+			sink.Text("Much.")
+			if hang {
+				close(hangs)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return &model.Result{Text: "Much.", Finish: model.FinishStop}, nil
+		}
+	}
+	w.writer.mu.Lock()
+	w.writer.fails = func(c *journal.Commit) error {
+		for _, row := range c.Rows {
+			if u, ok := row.(*engine.StepUpdate); ok && u.Idx == 0 && given.Load() != 0 {
+				t.Error("the place is given back before the commit")
+			}
+		}
+		return nil
+	}
+	w.writer.mu.Unlock()
+	w.models.next(long(false))
+	if got := w.ends(w.post(w.newThread(), "hi")); got != "succeeded" || kept.Load() != 1 {
+		t.Fatal(got, kept.Load())
+	}
+	testkit.Eventually(t, "the place is free", func() bool { return given.Load() == 1 })
+	w.writer.mu.Lock()
+	w.writer.fails = nil
+	w.writer.mu.Unlock()
+	w.models.next(long(true))
+	r := w.post(w.newThread(), "hi")
+	<-hangs
+	w.ask(w.address(msg.KindRun, r.UUID), msg.CancelRun{By: msg.By{Actor: "apikey:x"}})
+	testkit.Eventually(t, "the place of a cancelled run is free", func() bool { return given.Load() == 2 })
+}
+
 // The oldest messages of a thread that do not fit into a request are left out.
 func TestALargeThread(t *testing.T) {
 	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"memory":{"max_messages":1000}}`)

@@ -40,3 +40,11 @@ func TestWhatHasNoForm(t *testing.T) {
 	}()
 	Must(json.RawMessage("{"))
 }
+
+func TestValues(t *testing.T) {
+	for text, want := range map[string]int{`1`: 1, `{"a":1,"b":[1,2,{}]}`: 7, `"a,b{[\",,"`: 1, `{"\\":","}`: 2, ``: 1} {
+		if got := Values([]byte(text)); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}

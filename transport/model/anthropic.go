@@ -343,6 +343,11 @@ func (a *anthropicBlocks) start(t *turn, p *piece) error {
 	case "thinking":
 		t.openThinking()
 		t.blocks[len(t.blocks)-1].signature = append([]byte(nil), p.signature...)
+		if n := len(p.signature); n > 0 {
+			if err := t.begin(n); err != nil {
+				return err
+			}
+		}
 		return t.think(p.thinking)
 	case "redacted_thinking":
 		t.closeThinking()
@@ -352,8 +357,9 @@ func (a *anthropicBlocks) start(t *turn, p *piece) error {
 	case "tool_use":
 		n, err := t.call(string(p.id), string(p.name))
 		b.call = n + 1
-		if s := string(p.input); s != "{}" && s != "null" {
+		if s := string(p.input); err == nil && s != "{}" && s != "null" {
 			b.input = []byte(s)
+			err = t.begin(len(s))
 		}
 		return err
 	}
@@ -391,7 +397,8 @@ func (a *anthropicBlocks) stop(t *turn, p *piece) error {
 	t.closeThinking()
 	if b := &a.list[p.index]; b.call > 0 && !b.deltas && len(b.input) > 0 {
 		b.deltas = true
-		return t.args(b.call-1, b.input)
+		t.calls[b.call-1].args.add(b.input) // counted when the block began
+		b.input = nil
 	}
 	return nil
 }

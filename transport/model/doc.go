@@ -5,7 +5,7 @@
 // A Registry makes clients; they share one pool of guarded connections (transport/egress),
 // keep no state between turns and have no goroutines of their own. A turn is one POST whose
 // response is read as it arrives. It is bounded everywhere: 1 MiB per line, 8 MiB per
-// response, 128 calls, two minutes of silence. When the context of a turn ends, its
+// response, 128 calls, two minutes of silence, and a place on the node for each that holds much (room.go). When the context of a turn ends, its
 // connection is closed, so that the provider stops working on it. If a stream breaks, the
 // partial turn is lost: the sink has received its text, but no partial Result is returned.
 //

@@ -11,22 +11,36 @@ import (
 	"strings"
 	"time"
 
+	"agentsvc/schemas/jsontext"
 	schema "agentsvc/schemas/model"
+	fair "agentsvc/schemas/turn"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/model/simulated"
 )
 
 // Limits of a request for embeddings.
 const (
-	maxEmbedTexts    = 64
-	maxEmbedBytes    = 256 << 10 // of the texts of a request; a longer text goes alone
-	maxEmbedResponse = 16 << 20
-	maxDimensions    = 8192
-	embedTimeout     = 30 * time.Second // of one attempt
+	maxEmbedTexts = 64
+	maxEmbedBytes = 256 << 10 // of the texts of a request; a longer text goes alone
+	maxDimensions = 8192
+	embedTimeout  = 30 * time.Second // of one attempt
+
+	// A response has 32 bytes for each number of the largest vectors, and as many JSON values as these have: a decoder spends
+	// many times the size of small values. 64 KiB are for what stands beside the vectors.
+	vectorBytes  = 32 * maxDimensions
+	besideBytes  = 64 << 10
+	vectorValues = maxDimensions + 16
+	besideValues = 64
+
+	// A response of more than smallEmbed has a place on the node for each of its texts, until it is decoded. The documents of a
+	// tenant, two requests at a time (actors/ingest), leave some to its searches.
+	smallEmbed = 64 << 10
+	embedAll   = 640 // about 160 MiB as text
+	embedEach  = 160
 )
 
 // Embedder returns the embeddings of a provider, the deployment's or a tenant's. Like a Client, it
-// is cheap and not kept.
+// is cheap and not kept. Large responses wait for places in the turn of the tenant that the context names (turn.With).
 func (r *Registry) Embedder(p Provider) schema.Embedder {
 	switch {
 	case p.Kind == Simulated:
@@ -53,6 +67,7 @@ func (s noEmbeddings) Embed(context.Context, string, []string) (schema.Embedded,
 // embeddings is a client of POST {base_url}/embeddings.
 type embeddings struct {
 	upstream
+	places *fair.Places
 	sleep  func(context.Context, time.Duration) error
 	random func() float64
 }
@@ -65,7 +80,7 @@ func newEmbeddings(r *Registry, p Provider) *embeddings {
 	e := &embeddings{upstream{hc: r.hc, kind: OpenAI, url: base + "/embeddings", key: p.APIKey, header: http.Header{
 		"Content-Type": {"application/json"},
 		"Accept":       {"application/json"},
-	}}, r.c.Sleep, r.c.Rand}
+	}}, r.embeds, r.c.Sleep, r.c.Rand}
 	if p.APIKey != "" {
 		e.header["Authorization"] = []string{"Bearer " + string(p.APIKey)}
 	}
@@ -139,9 +154,23 @@ func (e *embeddings) batch(ctx context.Context, model string, texts []string) (o
 		return out, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxEmbedResponse+1))
+	most := len(texts)*vectorBytes + besideBytes
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, smallEmbed+1))
+	if err == nil && len(answer) > smallEmbed {
+		tenant := fair.Tenant(ctx)
+		n, late := e.places.TakeSome(once, tenant, len(texts))
+		if late != nil && ctx.Err() == nil {
+			return out, &schema.Error{Kind: schema.Unavailable, Message: "this node had no room for the vectors in time", BeforeFirstToken: true, Err: late}
+		} else if late != nil {
+			return out, e.failed(ctx, &turn{}, late)
+		}
+		defer e.places.GiveSome(tenant, n)
+		var rest []byte
+		rest, err = io.ReadAll(io.LimitReader(resp.Body, int64(most-smallEmbed)))
+		answer = append(answer, rest...)
+	}
 	switch {
-	case errors.Is(err, egress.ErrTooLarge) || len(answer) > maxEmbedResponse:
+	case errors.Is(err, egress.ErrTooLarge) || len(answer) > most:
 		return out, unusable("a response that is too large", nil)
 	case err != nil:
 		return out, e.failed(ctx, &turn{}, err)
@@ -165,6 +194,9 @@ func readEmbeddings(answer []byte, texts []string) (out schema.Embedded, err err
 			Prompt int64 `json:"prompt_tokens"`
 			Total  int64 `json:"total_tokens"`
 		} `json:"usage"`
+	}
+	if jsontext.Values(answer) > len(texts)*vectorValues+besideValues {
+		return out, unusable("a response with too many values", nil)
 	}
 	if err := json.Unmarshal(answer, &in); err != nil {
 		return out, unusable("a response that is not JSON with vectors", err)

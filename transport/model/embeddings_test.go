@@ -1,6 +1,8 @@
 package model
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,12 +11,16 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"agentsvc/schemas/id"
 	schema "agentsvc/schemas/model"
+	fair "agentsvc/schemas/turn"
 	"agentsvc/transport/egress"
 )
 
@@ -132,9 +138,7 @@ func TestEmbeddingsThatFail(t *testing.T) {
 		{"NaN", []func(http.ResponseWriter, []string){one("[NaN,1]")}, schema.Broken, 1, "not JSON"},
 		{"a number that is too large", []func(http.ResponseWriter, []string){one("[1e300,1]")}, schema.Broken, 1, "not JSON"},
 		{"a response without end", []func(http.ResponseWriter, []string){func(w http.ResponseWriter, _ []string) {
-			for range maxEmbedResponse>>20 + 1 {
-				io.WriteString(w, strings.Repeat(" ", 1<<20))
-			}
+			io.WriteString(w, strings.Repeat(" ", vectorBytes+besideBytes+1))
 		}}, schema.Broken, 1, "too large"},
 		{"a redirect", []func(http.ResponseWriter, []string){says(302, "", "Location", "/v1/other")}, schema.Refused, 1, ""},
 	} {
@@ -210,3 +214,76 @@ func TestProvidersWithoutEmbeddings(t *testing.T) {
 		t.Errorf("no texts: %v", err)
 	}
 }
+
+// packed answers with a compressed text.
+func packed(text string) func(http.ResponseWriter, []string) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, text)
+	z.Close()
+	return says(200, b.String(), "Content-Encoding", "gzip")
+}
+
+// A response is refused before it takes more memory than vectors for the texts may have: millions of empty values are a small
+// response on the wire, and a decoder would spend ten times their size on them. It does not run beside other tests, because
+// it counts what the process allocates.
+func TestAResponseThatGrows(t *testing.T) {
+	for name, text := range map[string]string{"many vectors": `{"data":[` + strings.Repeat("{},", 5_000_000) + `{}]}`, "in the size of vectors": `{"data":[` + strings.Repeat("{},", vectorBytes/3) + `{}]}`} {
+		_, e, _ := newEmbedRig(t, packed(text))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := e.Embed(t.Context(), "small", []string{"x"})
+		runtime.ReadMemStats(&after)
+		if failed := new(schema.Error); !errors.As(err, &failed) || failed.Kind != schema.Broken || !strings.Contains(failed.Message, "too ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+			t.Errorf("%s: took %d KiB", name, took>>10)
+		}
+	}
+}
+
+// Large responses are read while the tenant has places. One that finds none in time fails, and small ones need none.
+func TestLargeResponsesHavePlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		large := `{"data":[{"embedding":[3,4]}]` + strings.Repeat(" ", smallEmbed) + `}`
+		text := large
+		hc := &http.Client{Transport: trip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(text))}, nil
+		})}
+		r := &Registry{hc: hc, embeds: fair.New(2, 1), c: Config{Sleep: func(context.Context, time.Duration) error { return nil }}}
+		e := newEmbeddings(r, Provider{Kind: OpenAI})
+		mine, other := fair.With(t.Context(), id.TenantID{UUID: id.NewAnywhere()}), fair.With(t.Context(), id.TenantID{UUID: id.NewAnywhere()})
+		if err := r.embeds.Take(mine, fair.Tenant(mine)); err != nil {
+			t.Fatal(err)
+		}
+		query, cancel := context.WithTimeout(mine, 2*time.Second)
+		defer cancel()
+		if _, err := e.Embed(query, "m", []string{"x"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a query: %v", err)
+		}
+		if _, err := e.Embed(mine, "m", []string{"x"}); err == nil || !strings.Contains(err.Error(), "no room") {
+			t.Errorf("a document: %v", err)
+		}
+		if _, err := e.Embed(other, "m", []string{"x"}); err != nil {
+			t.Errorf("another tenant: %v", err)
+		}
+		text = `{"data":[{"embedding":[3,4]}]}`
+		if _, err := e.Embed(mine, "m", []string{"x"}); err != nil {
+			t.Errorf("a small response: %v", err)
+		}
+		text = large
+		r.embeds.Give(fair.Tenant(mine))
+		for range 3 {
+			if _, err := e.Embed(mine, "m", []string{"x"}); err != nil {
+				t.Errorf("with a place: %v", err)
+			}
+		}
+	})
+}
+
+// trip is a function as an http.RoundTripper.
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	schema "agentsvc/schemas/model"
+	fair "agentsvc/schemas/turn"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/model/simulated"
 )
@@ -59,14 +60,16 @@ const (
 
 // Registry makes the model clients of a node. They share its connections.
 type Registry struct {
-	c  Config
-	hc *http.Client
+	c      Config
+	hc     *http.Client
+	rooms  rooms
+	embeds *fair.Places // for large responses of providers of embeddings
 }
 
 // NewRegistry returns a Registry.
 func NewRegistry(c Config) *Registry {
 	c.OpenAI.Kind, c.Anthropic.Kind = OpenAI, Anthropic
-	return &Registry{c: c, hc: c.Guard.Client(egress.Options{
+	return &Registry{c: c, rooms: rooms{fair.New(longAll, longEach), fair.New(longestAll, longestEach)}, embeds: fair.New(embedAll, embedEach), hc: c.Guard.Client(egress.Options{
 		RequireTLS:    c.RequireTLS,
 		MaxBody:       maxStream,
 		HeaderTimeout: headerTimeout,
@@ -97,7 +100,9 @@ func (r *Registry) Configured(name string) bool {
 }
 
 // Client returns the client of a provider, the deployment's or a tenant's. It is cheap: make
-// one for each turn and do not keep it, so that the key lives no longer than the turn.
+// one for each turn and do not keep it, so that the key lives no longer than the turn. A turn
+// that holds much waits for places in the turn of the tenant that its context names (turn.With), and
+// ends with tool.Kept.
 func (r *Registry) Client(p Provider) schema.Client {
 	var c schema.Client
 	switch {
@@ -108,9 +113,11 @@ func (r *Registry) Client(p Provider) schema.Client {
 	case p.BaseURL == "" && p.APIKey == "":
 		return refusing("the model provider " + p.Kind + " is not configured")
 	case p.Kind == OpenAI:
-		c = newOpenAI(r.hc, p)
+		of := newOpenAI(r.hc, p)
+		of.rooms, c = &r.rooms, of
 	default:
-		c = newAnthropic(r.hc, p)
+		of := newAnthropic(r.hc, p)
+		of.rooms, c = &r.rooms, of
 	}
 	return counted{p.Kind, &Retrying{Client: c, Sleep: r.c.Sleep, Rand: r.c.Rand}}
 }

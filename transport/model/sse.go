@@ -19,6 +19,7 @@ type sseReader struct {
 	data  []byte // data of the current event, reused
 	long  []byte // a line longer than br's buffer, reused
 	begun bool
+	room  *room // of the turn
 }
 
 // next returns the data of the next event, valid until the next call. At the end of the
@@ -57,6 +58,9 @@ func (r *sseReader) next() ([]byte, error) {
 		if len(r.data)+len(d) > maxLine {
 			return nil, errLineTooLong
 		}
+		if err := r.room.hold(len(r.data) + len(d)); err != nil {
+			return nil, err
+		}
 		r.data = append(r.data, d...)
 	}
 }
@@ -71,6 +75,9 @@ func (r *sseReader) line() ([]byte, error) {
 		for err == bufio.ErrBufferFull {
 			if len(r.long)+len(line) > maxLine {
 				return nil, errLineTooLong
+			}
+			if err := r.room.hold(len(r.long) + len(line)); err != nil {
+				return nil, err
 			}
 			r.long = append(r.long, line...)
 			line, err = r.br.ReadSlice('\n')

@@ -27,6 +27,7 @@ type turn struct {
 	blocks  []thinking
 	calls   []call
 	size    int
+	room    *room
 	begun   bool   // the first token has arrived
 	onBegin func() // called once, at the first token
 	finish  schema.Finish
@@ -57,7 +58,7 @@ func (t *turn) begin(n int) error {
 	if t.size += n; t.size > maxAnswer {
 		return errAnswerTooLong
 	}
-	return nil
+	return t.room.hold(t.size)
 }
 
 func (t *turn) say(p []byte) error {
@@ -115,8 +116,11 @@ func (t *turn) args(n int, p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
+	if err := t.begin(len(p)); err != nil {
+		return err
+	}
 	t.calls[n].args.add(p)
-	return t.begin(len(p))
+	return nil
 }
 
 // result completes the turn.

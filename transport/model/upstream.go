@@ -27,6 +27,7 @@ type upstream struct {
 	url    string
 	key    Secret
 	header http.Header
+	rooms  *rooms // for turns that hold much; nil: without a bound
 }
 
 var readers = sync.Pool{New: func() any {
@@ -77,14 +78,17 @@ func (u *upstream) stream(ctx context.Context, body []byte, t *turn, on event) (
 	}
 	defer resp.Body.Close()
 	rd := readers.Get().(*sseReader)
+	t.room = newRoom(ctx, u.rooms)
+	defer func() { t.room.leave(t.begun) }()
 	defer func() {
 		rd.br.Reset(nil)
 		if cap(rd.data) <= 64<<10 && cap(rd.long) <= 64<<10 {
+		rd.room = nil
 			readers.Put(rd)
 		}
 	}()
 	rd.br.Reset(resp.Body)
-	rd.begun = false
+	rd.begun, rd.room = false, t.room
 	for {
 		data, err := rd.next()
 		if err == io.EOF && t.finish != "" {

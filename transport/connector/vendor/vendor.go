@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"agentsvc/schemas/jsontext"
 	"agentsvc/schemas/pause"
 	"agentsvc/schemas/source"
 	"agentsvc/transport/egress"
@@ -175,26 +176,10 @@ func (c *Client) JSON(ctx context.Context, at string, into any) error {
 	if err != nil {
 		return err
 	}
-	if values(body) > maxValues || json.Unmarshal(body, into) != nil {
+	if jsontext.Values(body) > maxValues || json.Unmarshal(body, into) != nil {
 		return c.Strange()
 	}
 	return nil
-}
-
-// values returns how many values and members a JSON text has at most. What is no JSON has any number.
-func values(text []byte) int {
-	n, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ',' || c == '[' || c == '{'):
-			n++
-		}
-	}
-	return n
 }
 
 // Small returns an answer of at most 16 MiB.

@@ -175,11 +175,6 @@ func TestPositions(t *testing.T) {
 // text is no value.
 func TestManyValues(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]int{`1`: 1, `{"a":1,"b":[1,2,{}]}`: 7, `"a,b{[\",,"`: 1, `{"\\":","}`: 2, ``: 1} {
-		if got := values([]byte(text)); got != want {
-			t.Errorf("%s: %d, want %d", text, got, want)
-		}
-	}
 	answers := map[string]string{
 		"/many": `{"results":[` + strings.Repeat("{},", maxValues) + `{}]}`, "/members": `{` + strings.Repeat(`"":1,`, maxValues) + `"":1}`,
 		"/page": `{"results":[` + strings.Repeat(`{"a":1,"b":{"c":[]}},`, 10_000) + `{}]}`, "/text": `{"results":["` + strings.Repeat(",{[", 1<<20) + `"]}`,

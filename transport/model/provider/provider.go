@@ -17,6 +17,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	schema "agentsvc/schemas/model"
+	"agentsvc/schemas/turn"
 	"agentsvc/transport/model"
 )
 
@@ -47,7 +48,7 @@ func (p *Providers) Embed(ctx context.Context, tenant id.TenantID, of schema.Emb
 	if err != nil {
 		return schema.Embedded{}, err
 	}
-	out, err := p.Registry.Embedder(found).Embed(ctx, of.Name, texts)
+	out, err := p.Registry.Embedder(found).Embed(turn.With(ctx, tenant), of.Name, texts)
 	out.CostUSD = price.Cost(out.TokensIn, 0)
 	if of.Provider != model.Simulated {
 		err = naming(of.Provider, err)
