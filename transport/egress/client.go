@@ -25,6 +25,8 @@ type Options struct {
 	// MaxBody caps a response after decompression; reading past it fails with ErrTooLarge. 0
 	// means 1 MiB.
 	MaxBody int64
+	// MaxHead caps a response's head. In memory small fields take some ten times their size. 0 means 16 KiB.
+	MaxHead int64
 	// HeaderTimeout limits the wait for the response's head. 0 means 10 s.
 	HeaderTimeout time.Duration
 	// IdleTimeout, if set, aborts a response that sends nothing for this long while it is
@@ -44,6 +46,9 @@ func (g *Guard) Client(o Options) *http.Client {
 	if o.MaxBody == 0 {
 		o.MaxBody = 1 << 20
 	}
+	if o.MaxHead == 0 {
+		o.MaxHead = 16 << 10
+	}
 	if o.HeaderTimeout == 0 {
 		o.HeaderTimeout = 10 * time.Second
 	}
@@ -59,7 +64,7 @@ func (g *Guard) Client(o Options) *http.Client {
 		IdleConnTimeout:        90 * time.Second,
 		TLSHandshakeTimeout:    tlsTimeout,
 		ResponseHeaderTimeout:  o.HeaderTimeout,
-		MaxResponseHeaderBytes: 256 << 10,
+		MaxResponseHeaderBytes: o.MaxHead,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 	return &http.Client{Transport: &roundTripper{base: tr, o: o, guard: g}, CheckRedirect: redirect(o.Redirects)}

@@ -72,8 +72,20 @@ func (t *tripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	events := mediaType(resp) == "text/event-stream"
+	resp.Header = needed(resp.Header)
 	resp.Body = &answerBody{rc: resp.Body, ctx: ctx, o: o, scan: scanner{events: events}}
 	return resp, nil
+}
+
+// needed returns the fields that the library reads of a successful response. The others would be kept while the body is read.
+func needed(all http.Header) http.Header {
+	out := http.Header{}
+	for _, name := range []string{"Content-Type", http.CanonicalHeaderKey(transport.HeaderKeySessionID)} {
+		if v := all.Get(name); v != "" {
+			out.Set(name, v)
+		}
+	}
+	return out
 }
 
 // tripped returns the error for a request without a response.

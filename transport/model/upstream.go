@@ -63,6 +63,7 @@ func (u *upstream) post(ctx, asked context.Context, body []byte, t *turn) (*http
 		defer resp.Body.Close()
 		return nil, u.refused(asked, resp)
 	}
+	resp.Header = nil // nothing reads it, and a turn may take long
 	return resp, nil
 }
 

@@ -38,6 +38,7 @@ const (
 	// maxValues bounds the values and members of a JSON answer. Each takes a few bytes there, and some hundred
 	// once it is decoded. A page of a listing has some ten thousand.
 	maxValues = 200_000
+	maxHead   = 64 << 10 // bytes of the head of an answer
 	// MaxPosition bounds an address or token with which a listing continues, in bytes: a position keeps it.
 	MaxPosition = 16 << 10
 )
@@ -88,7 +89,7 @@ const (
 func NewClients(g *egress.Guard, version string, https bool, t Timing) *Clients {
 	t = t.filled()
 	client := func(https bool, most int64, hops int) *http.Client {
-		return g.Client(egress.Options{RequireTLS: https, MaxBody: most, HeaderTimeout: t.Silence, IdleTimeout: t.Silence, Redirects: hops, IdlePerHost: 4})
+		return g.Client(egress.Options{RequireTLS: https, MaxBody: most, MaxHead: maxHead, HeaderTimeout: t.Silence, IdleTimeout: t.Silence, Redirects: hops, IdlePerHost: 4})
 	}
 	return &Clients{Timing: t, agent: "svc-crawler/" + version, tables: map[string]*http.Client{
 		calls: client(https, maxAnswer, 0), files: client(https, MaxFile, redirects), crawls: client(false, MaxFile, 0), starts: client(false, math.MaxInt64-1, 0),
