@@ -185,8 +185,11 @@ func (g *Gateway) once(parent, ctx context.Context, s *session, t Target, name s
 }
 
 // Mask replaces the connection's credential by "[redacted]" in the strings of v, also inside
-// longer strings.
+// longer strings. Once ctx has ended it opens no credential.
 func (g *Gateway) Mask(ctx context.Context, t Target, v json.RawMessage) (json.RawMessage, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	o, err := g.newOp(ctx, t, 0)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -96,6 +97,15 @@ func TestMask(t *testing.T) {
 		to := to
 		to.Credential = func(context.Context) (string, error) { return "12345678", nil }
 		if got, err := g.Mask(t.Context(), to, json.RawMessage(`[12345678,123456789,-12345678,"12345678"]`)); err != nil || string(got) != `["[redacted]",123456789,-12345678,"[redacted]"]` {
+			t.Fatalf("%s %v", got, err)
+		}
+	})
+	t.Run("too late", func(t *testing.T) {
+		to := to
+		to.Credential = func(context.Context) (string, error) { t.Error("the credential is opened"); return secret, nil }
+		late, end := context.WithCancel(t.Context())
+		end()
+		if got, err := g.Mask(late, to, json.RawMessage(`1`)); !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s %v", got, err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -56,7 +57,8 @@ type Config struct {
 // longer counts. What a server offers is the list that the gateway remembers.
 type Toolbox struct {
 	Config
-	reads accesses
+	reads   accesses
+	masking *fair.Places
 
 	mu    sync.Mutex                           // guards the maps below
 	down  map[listedAs]time.Time               // until when servers that did not answer a list are not asked
@@ -68,6 +70,13 @@ const (
 	// shows.
 	maxAnswer      = 1 << 20
 	maxShownAnswer = 256 << 10
+
+	// Every credential that an agent may use is looked for in all that its calls show, and strangers choose both: the text and
+	// how many credentials there are. The work is their product in bytes, where opening a credential counts as openingBytes. What
+	// takes more than maxMasking is not shown; what takes more than freeMasking has a place on the node, one of a tenant.
+	maxMasking   = 64 << 20
+	freeMasking  = 1 << 20
+	openingBytes = 4 << 10
 )
 
 // New returns a Toolbox that has read nothing yet.
@@ -75,7 +84,7 @@ func New(c Config) *Toolbox {
 	if c.Note == nil {
 		c.Note = func(store.Exchange) {}
 	}
-	return &Toolbox{Config: c, reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]time.Time{}, saved: map[listedAs]weak.Pointer[tool.Spec]{}}
+	return &Toolbox{Config: c, masking: fair.New(max(1, runtime.GOMAXPROCS(0)/2), 1), reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]time.Time{}, saved: map[listedAs]weak.Pointer[tool.Spec]{}}
 }
 
 // Offer implements run.Tools.
@@ -112,7 +121,7 @@ func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls [
 	}
 	joinSkills(out)
 	b.hide(ctx, v.secrets, out)
-	return out, nil
+	return out, ctx.Err()
 }
 
 // named returns the offers that calls by these names could mean. If each name is the qualified name
@@ -185,8 +194,8 @@ func (b *Toolbox) hide(ctx context.Context, secrets []mcp.Target, plan []tool.Pl
 			plan[i].Shown = shown[i]
 		}
 	}
-	if err != nil {
-		b.Log.Warn().Err(err).Stringer("tenant", secrets[0].Tenant).Msg("arguments are not shown: a credential cannot be opened")
+	if err != nil && ctx.Err() == nil {
+		b.Log.Warn().Err(err).Stringer("tenant", secrets[0].Tenant).Msg("arguments are not shown: they cannot be compared with the credentials")
 	}
 }
 
@@ -215,8 +224,10 @@ func (b *Toolbox) ShowEdit(ctx context.Context, by tool.Caller, args json.RawMes
 	return shown[0].Shown, nil
 }
 
+var errMasking = errors.New("toolbox: too much text for so many credentials")
+
 // masked opens each credential once for all values, which are JSON or nothing. secrets are those of
-// one tenant, and not empty.
+// one tenant, and not empty. It stops at the next credential once ctx has ended.
 func (b *Toolbox) masked(ctx context.Context, secrets []mcp.Target, values []json.RawMessage) ([]json.RawMessage, error) {
 	all := []byte{'['}
 	for i, v := range values {
@@ -229,11 +240,20 @@ func (b *Toolbox) masked(ctx context.Context, secrets []mcp.Target, values []jso
 		all = append(all, v...)
 	}
 	all = append(all, ']')
+	tenant := secrets[0].Tenant
+	if work := len(secrets) * (len(all) + openingBytes); work > maxMasking {
+		return nil, errMasking
+	} else if work > freeMasking {
+		if err := b.masking.Take(ctx, tenant); err != nil {
+			return nil, err
+		}
+		defer b.masking.Give(tenant)
+	}
 	connections := make([]id.ConnectionID, len(secrets))
 	for i := range secrets {
 		connections[i] = *secrets[i].Connection
 	}
-	rows, err := b.Tables.View(secrets[0].Tenant).SealedConnections(ctx, connections)
+	rows, err := b.Tables.View(tenant).SealedConnections(ctx, connections)
 	if err != nil {
 		return nil, err
 	}
