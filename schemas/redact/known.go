@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -27,16 +28,16 @@ type Known struct {
 	forms  []string   // longest first
 	plain  []*pattern // the forms
 	clean  []*pattern // the forms without noise, longest first
-	lines  bool       // line breaks count as noise
+	spaces bool       // white space counts as noise
 }
 
-// minBroken is the minimum length of a credential that is found across line breaks, where
-// parts of an answer were joined or base64 was wrapped.
+// minBroken is the minimum length, without white space, of a credential that is found across white space: parts of an answer
+// were joined, base64 was wrapped, a header was folded or a text indented, and one that has spaces itself came with others.
 const minBroken = 8
 
 // NewKnown returns the forms of a credential.
 func NewKnown(secret string) *Known {
-	m := &Known{secret: secret, lines: len(secret) >= minBroken}
+	m := &Known{secret: secret, spaces: len(strings.Join(strings.Fields(secret), "")) >= minBroken}
 	if len(secret) < shortest {
 		return m
 	}
@@ -89,14 +90,16 @@ func NewKnown(secret string) *Known {
 func (m *Known) Forms() []string { return m.forms }
 
 // noise reports whether a character between those of a credential may be dropped or invisible
-// for a reader: control characters, invisible characters, and replacements of invalid UTF-8.
+// for a reader: control characters, invisible characters, replacements of invalid UTF-8, and white space.
 func (m *Known) noise(r rune) bool {
 	switch {
-	case r == '\n' || r == '\r':
-		return m.lines
-	case r == '\t':
-		return false
+	case r == ' ' || r == '\n' || r == '\r' || r == '\t':
+		return m.spaces
 	case r < 0x20, r >= 0x7f && r < 0xa0, r == utf8.RuneError:
+		return true
+	case r < 0x7f:
+		return false
+	case m.spaces && unicode.IsSpace(r):
 		return true
 	case r < 0xad:
 		return false
@@ -347,7 +350,7 @@ func (m *Known) read(s string, in reader) string {
 	var b strings.Builder
 	b.Grow(len(s)) // decoding never makes a text longer
 	for i := 0; i < len(s); {
-		if c := s[i]; c >= ' ' && c < 0x7f && c != '\\' && c != '%' { // the same for every reader
+		if c := s[i]; c > ' ' && c < 0x7f && c != '\\' && c != '%' { // the same for every reader
 			b.WriteByte(c)
 			i++
 			continue

@@ -52,6 +52,13 @@ func TestKnownIsSeenThroughWhatIsCleaned(t *testing.T) {
 		"tags":                       func(s string) string { return between(s, "\U000e0041") },
 		"a surrogate in three bytes": func(s string) string { return between(s, "\xed\xa0\x80") },
 		"line breaks":                func(s string) string { return s[:10] + "\n" + s[10:20] + "\r\n" + s[20:] },
+		"spaces":                     func(s string) string { return between(s, " ") },
+		"tabs":                       func(s string) string { return between(s, "\t") },
+		"no-break spaces":            func(s string) string { return between(s, "\u00a0") },
+		"ideographic spaces":         func(s string) string { return between(s, "\u3000") },
+		"an indented line break":     func(s string) string { return s[:10] + "\n    " + s[10:] },
+		"an escaped tab":             func(s string) string { return s[:10] + `\t` + s[10:] },
+		"an escape of a space":       func(s string) string { return s[:10] + `\u0020` + s[10:] },
 		"an escape of NUL":           func(s string) string { return between(s, `\u0000`) },
 		"an escape of half a pair":   func(s string) string { return between(s, `\ud800`) },
 		"an escape of zero width":    func(s string) string { return between(s, `\u200B`) },
@@ -109,8 +116,24 @@ func TestKnownLeavesTheRest(t *testing.T) {
 	if got := NewKnown("abc").Text("a\x00b\x00c"); got != Mark {
 		t.Errorf("a short one with NUL: %q", got)
 	}
+	// A short one is not looked for across white space: that would hide ordinary words.
+	for secret, s := range map[string]string{"abcd": "ab cd", "to be it": "to\nbeit tobeit"} {
+		if got := NewKnown(secret).Text(s); got != s {
+			t.Errorf("%q in %q -> %q", secret, s, got)
+		}
+	}
 	if got := (*Known)(nil).Text("x"); got != "x" {
 		t.Error(got)
+	}
+}
+
+// A credential that has spaces itself is found whatever white space it comes with.
+func TestASecretOfWords(t *testing.T) {
+	m := NewKnown("correct horse battery")
+	for _, s := range []string{"correct horse battery", "correct  horse\tbattery", "correct\n  horse\nbattery", "correcthorsebattery", `correct\u00a0horse\tbattery`, "correct%20horse%09battery"} {
+		if got := m.Text("key: " + s + "."); got != "key: "+Mark+"." {
+			t.Errorf("%q -> %q", s, got)
+		}
 	}
 }
 
@@ -122,6 +145,7 @@ func hostile(n int) map[string][2]string {
 		"a run":            {run, fill("a")},
 		"a run, noise":     {run, fill("a\x00")},
 		"only noise":       {run, "a" + fill("\x00")},
+		"only spaces":      {run, "a" + fill(" ")},
 		"a run, broken":    {run, fill(strings.Repeat("a", 8190) + "c")},
 		"a period":         {period, fill("abcdefghijklmnop")},
 		"escapes":          {run, fill(`\u0061`)},

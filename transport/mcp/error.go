@@ -77,7 +77,7 @@ func (o *op) cause(err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	c := &opaque{text: clean(o.hide(err.Error()), 500)}
+	c := &opaque{text: o.said(err.Error())}
 	for _, known := range []error{egress.ErrRefused, egress.ErrTooLarge, egress.ErrSuspended, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			c.is = known
@@ -136,9 +136,14 @@ func dialError(err error) string {
 }
 
 // clean makes hostile text fit for one line: it removes control, bidirectional and invisible
-// characters, and cuts after most characters.
-func clean(s string, most int) string {
-	s = strings.TrimSpace(visible(strings.Join(strings.Fields(s), " ")))
+// characters.
+func clean(s string) string {
+	s = visible(strings.Join(strings.Fields(s), " "))
+	return strings.Join(strings.Fields(s), " ") // what was between spaces may be gone
+}
+
+// shorten cuts a text after most characters.
+func shorten(s string, most int) string {
 	n := 0
 	for i := range s {
 		if n == most {

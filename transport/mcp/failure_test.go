@@ -409,3 +409,30 @@ func TestTheHeaderIsForOneOrigin(t *testing.T) {
 		t.Fatalf("%v", seen)
 	}
 }
+
+// A credential of words comes back with other white space than it has: the message, which is one line, must not make it whole.
+func TestACredentialOfWordsIsHidden(t *testing.T) {
+	for _, said := range []string{`correct  horse\tbattery`, `correct\n  horse\r\nbattery`, strings.Repeat("x", 480) + `correct  horse battery`} {
+		f := newFake(t, func(f *fake) {
+			f.call = func(w http.ResponseWriter, _ *http.Request, _ message) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				io.WriteString(w, `{"error":{"code":-32602,"message":"bad key: `+said+`"}}`)
+			}
+		})
+		to := target(f.URL)
+		to.Credential = func(context.Context) (string, error) { return "correct horse battery", nil }
+		_, err := gateway(t, nil).Call(t.Context(), to, "write", json.RawMessage(`{}`))
+		if e := new(Error); !errors.As(err, &e) || !strings.Contains(e.Message, "bad key") || strings.Contains(e.Message, "correct") {
+			t.Errorf("%q -> %v", said, err)
+		}
+	}
+}
+
+// The library gets the fields of a response that it reads, and keeps no others while it reads the body.
+func TestOnlyNeededFieldsAreKept(t *testing.T) {
+	got := needed(http.Header{"Content-Type": {"text/event-stream", "x"}, "Mcp-Session-Id": {"s"}, "X-Other": {"y"}})
+	if fmt.Sprint(got) != "map[Content-Type:[text/event-stream] Mcp-Session-Id:[s]]" || len(needed(nil)) != 0 {
+		t.Errorf("%v", got)
+	}
+}

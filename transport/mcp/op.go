@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -160,7 +159,6 @@ func (o *op) answer() json.RawMessage {
 // hide removes the credential from s.
 func (o *op) hide(s string) string { return o.mask.Text(s) }
 
-// said quotes a server's text for a message.
-func (o *op) said(s string) string {
-	return strings.ReplaceAll(clean(o.hide(s), 500), "\u0000", "")
-}
+// said quotes a server's text for a message: it is cleaned, then freed of the credential, then cut. A cut before would leave a
+// part of the credential, and cleaning after it would make one whole that has spaces.
+func (o *op) said(s string) string { return shorten(o.hide(clean(s)), 500) }

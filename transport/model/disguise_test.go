@@ -52,3 +52,18 @@ func TestADisguisedKeyIsHidden(t *testing.T) {
 		}
 	}
 }
+
+// A key of words comes back with other white space than it has.
+func TestAKeyOfWordsIsHidden(t *testing.T) {
+	t.Parallel()
+	u := &upstream{key: "correct horse battery"}
+	for _, said := range []string{"correct  horse\tbattery", "correct\n  horse\r\nbattery", strings.Repeat("x", maxMessage-10) + "correct  horse battery"} {
+		if got := u.show("bad key: " + said); strings.Contains(got, "correct") {
+			t.Errorf("%q -> %q", said, got)
+		}
+	}
+	u.key = "a bcd" // too short to be found across other white space, and found all the same once the message is one line
+	if got := u.show("bad key: a\n\tbcd"); got != "bad key: "+redact.Mark {
+		t.Errorf("a short one: %q", got)
+	}
+}

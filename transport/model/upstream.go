@@ -78,13 +78,13 @@ func (u *upstream) stream(ctx context.Context, body []byte, t *turn, on event) (
 		return nil, err
 	}
 	defer resp.Body.Close()
-	rd := readers.Get().(*sseReader)
 	t.room = newRoom(ctx, u.rooms)
 	defer func() { t.room.leave(t.begun) }()
+	rd := readers.Get().(*sseReader)
 	defer func() {
 		rd.br.Reset(nil)
-		if cap(rd.data) <= 64<<10 && cap(rd.long) <= 64<<10 {
 		rd.room = nil
+		if cap(rd.data) <= 64<<10 && cap(rd.long) <= 64<<10 {
 			readers.Put(rd)
 		}
 	}()
@@ -256,8 +256,8 @@ func visible(s string) string {
 // show makes a provider's message safe to show: it becomes one line without control
 // characters; then the API key is removed, in any encoding; then it is cut short.
 func (u *upstream) show(s string) string {
-	s = redact.NewKnown(string(u.key)).Text(visible(s))
-	return problem.ClipBytes(strings.Join(strings.Fields(s), " "), maxMessage)
+	line := strings.Join(strings.Fields(visible(s)), " ")
+	return problem.ClipBytes(redact.NewKnown(string(u.key)).Text(line), maxMessage)
 }
 
 // retryAfter reads the header in seconds or as a date; a date is compared with the provider's
