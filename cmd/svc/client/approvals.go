@@ -66,13 +66,13 @@ func approvalsCommand() *cobra.Command {
 
 func approvalsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list approvals", Args: cobra.NoArgs}
-	status := cmd.Flags().String("status", "pending", "only approvals of this status, or all")
-	run := cmd.Flags().String("run", "", "only approvals of this run, by its id")
+	status := filledFlag(cmd, "status", "pending", "only approvals of this status, or all")
+	run := filledFlag(cmd, "run", "", "only approvals of this run, by its id")
 	agent := agentFlag(cmd, "approvals")
-	risk := cmd.Flags().String("risk", "", "only approvals of this risk: low, medium, high or critical")
-	tool := cmd.Flags().String("tool", "", "only approvals of this tool, by its qualified name")
+	risk := filledFlag(cmd, "risk", "", "only approvals of this risk: low, medium, high or critical")
+	tool := filledFlag(cmd, "tool", "", "only approvals of this tool, by its qualified name")
 	mine := cmd.Flags().Bool("mine", false, "only approvals that wait for your decision")
-	sort := cmd.Flags().String("sort", "", "created (newest first), risk (highest first) or expires (soonest first)")
+	sort := filledFlag(cmd, "sort", "", "created (newest first), risk (highest first) or expires (soonest first)")
 	most := limitFlag(cmd, 100)
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()

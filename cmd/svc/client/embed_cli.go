@@ -269,8 +269,8 @@ func endUsersCommand() *cobra.Command {
 func endUsersListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list end users, newest first", Args: cobra.NoArgs}
 	most := limitFlag(cmd, 100)
-	external := cmd.Flags().String("external-id", "", "only the end user with this external id")
-	tag := cmd.Flags().String("tag", "", "only end users with this tag")
+	external := filledFlag(cmd, "external-id", "", "only the end user with this external id")
+	tag := filledFlag(cmd, "tag", "", "only end users with this tag")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		q := url.Values{}
 		if *external != "" {

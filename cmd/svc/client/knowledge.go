@@ -151,8 +151,8 @@ func onBase(cmd *cobra.Command, work func(cmd *cobra.Command, c *Client, base st
 func documentsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "docs BASE", Short: "list the documents of a knowledge base, newest first", Args: cobra.ExactArgs(1)}
 	most := limitFlag(cmd, 100)
-	status := cmd.Flags().String("status", "", "only those that are queued, processing, ready or failed")
-	source := cmd.Flags().String("source", "", "only those of this source")
+	status := filledFlag(cmd, "status", "", "only those that are queued, processing, ready or failed")
+	source := filledFlag(cmd, "source", "", "only those of this source")
 	return onBase(cmd, func(cmd *cobra.Command, c *Client, base string, _ []string) error {
 		q := url.Values{}
 		if *status != "" {
@@ -484,7 +484,7 @@ func searchCommand() *cobra.Command {
 			"Each result has its score, which compares within one search only, and the mark by which answers cite it.",
 		Args: cobra.MinimumNArgs(2)}
 	top := cmd.Flags().Int("top", knowledge.DefaultTopK, "how many results at most")
-	as := cmd.Flags().String("as", "", "search as this end user, by external id or id")
+	as := filledFlag(cmd, "as", "", "search as this end user, by external id or id")
 	why := cmd.Flags().Bool("why", false, "say why each result was found")
 	if err := cmd.RegisterFlagCompletionFunc("as", completes(endUserKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
@@ -667,8 +667,8 @@ func syncCommand() *cobra.Command {
 
 func knowledgeRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "rm BASE", Short: "delete a knowledge base with all in it, or one document or source of it", Args: cobra.ExactArgs(1)}
-	document := cmd.Flags().String("document", "", "delete this document only")
-	source := cmd.Flags().String("source", "", "delete this source with its documents only")
+	document := filledFlag(cmd, "document", "", "delete this document only")
+	source := filledFlag(cmd, "source", "", "delete this source with its documents only")
 	cmd.MarkFlagsMutuallyExclusive("document", "source")
 	return onBase(cmd, func(cmd *cobra.Command, c *Client, base string, _ []string) error {
 		path := baseKind.at(base)

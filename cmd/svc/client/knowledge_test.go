@@ -97,6 +97,25 @@ func TestKnowledgeCommands(t *testing.T) {
 	}
 }
 
+// The variable of a script may be empty: a flag that names one thing, or filters, does not mean all
+// things then. Nothing is asked, and nothing is deleted.
+func TestAnEmptyFlagDoesNotMeanAll(t *testing.T) {
+	took := recorded(t, map[string]any{"DELETE /v1/knowledge-bases/" + baseID: object{}, "GET /v1/runs": object{"items": []object{}}, "GET /v1/approvals": object{"items": []object{}}})
+	for _, args := range []string{
+		"kb|rm|" + baseID + "|--document", "kb|rm|" + baseID + "|--source", "kb|docs|" + baseID + "|--source", "kb|docs|" + baseID + "|--status", "kb|search|" + baseID + "|q|--as",
+		"approvals|ls|--run", "approvals|ls|--agent", "approvals|ls|--tool", "approvals|ls|--risk", "approvals|ls|--status",
+		"runs|ls|--agent", "runs|ls|--workflow", "runs|ls|--trigger", "runs|ls|--status", "runs|ls|--origin", "runs|ls|--code", "runs|ls|--since",
+		"skills|runs|--agent-run", "skills|grant|" + baseID + "|--agent", "skills|grant|" + baseID + "|--node", "end-users|ls|--external-id", "end-users|ls|--tag",
+		"embed-keys|ls|--agent", "tools|ls|--agent", "triggers|create|--name|x|--workflow", "webhooks|deliveries|" + baseID + "|--status", "webhooks|deliveries|" + baseID + "|--type",
+		"workflows|runs|" + baseID + "|--status", "tail|--topics",
+	} {
+		_, errs, code := svc(t, nil, append(strings.Split(args, "|"), "")...)
+		if asked := took(); code != 2 || !strings.Contains(errs, "must not be empty") || len(asked) != 0 {
+			t.Errorf("%s: exit %d, asked %q, %s", args, code, asked, errs)
+		}
+	}
+}
+
 func TestKnowledgeWithoutAnything(t *testing.T) {
 	none := object{"items": []object{}, "next_cursor": nil}
 	b := "/v1/knowledge-bases/" + baseID

@@ -130,9 +130,31 @@ func completes(k kind, n int) cobra.CompletionFunc {
 	}
 }
 
+// filled is the value of a flag that must not be empty.
+type filled string
+
+func (f *filled) String() string { return string(*f) }
+func (f *filled) Type() string   { return "string" }
+
+func (f *filled) Set(text string) error {
+	if text == "" {
+		return errors.New("must not be empty")
+	}
+	*f = filled(text)
+	return nil
+}
+
+// filledFlag adds a flag that names one thing, or filters a list. Without it the command means all
+// things, so a script whose variable is empty must not seem to give none: that is wrong use.
+func filledFlag(cmd *cobra.Command, name, usual, usage string) *string {
+	f := filled(usual)
+	cmd.Flags().Var(&f, name, usage)
+	return (*string)(&f)
+}
+
 // agentFlag adds --agent.
 func agentFlag(cmd *cobra.Command, things string) *string {
-	agent := cmd.Flags().String("agent", "", "only "+things+" of this agent, by its slug or id")
+	agent := filledFlag(cmd, "agent", "", "only "+things+" of this agent, by its slug or id")
 	if err := cmd.RegisterFlagCompletionFunc("agent", completes(agentKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}

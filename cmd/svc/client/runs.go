@@ -43,12 +43,12 @@ func runsCommand() *cobra.Command {
 func runsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list runs, newest first", Args: cobra.NoArgs}
 	status := cmd.Flags().StringSlice("status", nil, "only runs of these statuses")
-	origin := cmd.Flags().String("origin", "", "only runs that this kind of thing started: api_key, user, trigger, embed_key or workflow")
-	code := cmd.Flags().String("code", "", "only runs that ended with this error code")
-	since := cmd.Flags().String("since", "", "only runs created at or after a time (RFC 3339), or not longer ago than a duration, as 24h")
+	origin := filledFlag(cmd, "origin", "", "only runs that this kind of thing started: api_key, user, trigger, embed_key or workflow")
+	code := filledFlag(cmd, "code", "", "only runs that ended with this error code")
+	since := filledFlag(cmd, "since", "", "only runs created at or after a time (RFC 3339), or not longer ago than a duration, as 24h")
 	agent := agentFlag(cmd, "runs")
-	workflow := cmd.Flags().String("workflow", "", "only runs of this workflow, by its slug or id")
-	trigger := cmd.Flags().String("trigger", "", "only runs that this trigger started, by its id")
+	workflow := filledFlag(cmd, "workflow", "", "only runs of this workflow, by its slug or id")
+	trigger := filledFlag(cmd, "trigger", "", "only runs that this trigger started, by its id")
 	if err := cmd.RegisterFlagCompletionFunc("workflow", completes(workflowKind, -1)); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -59,6 +59,9 @@ func runsListCommand() *cobra.Command {
 	most := limitFlag(cmd, 25)
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		q := url.Values{}
+		if cmd.Flags().Changed("status") && len(*status) == 0 {
+			return cli.WrongUse(errors.New("--status: must not be empty"))
+		}
 		for _, s := range *status {
 			q.Add("status", s)
 		}

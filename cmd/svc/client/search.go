@@ -58,7 +58,7 @@ func toolsCommand() *cobra.Command {
 	cmd := cli.Group("tools", "list the tenant's tools")
 	cmd.Long = idHelp
 	ls := &cobra.Command{Use: "ls", Short: "list the tools of all servers and skills, and what happens when an agent calls them", Args: cobra.NoArgs}
-	agent := ls.Flags().String("agent", "", "say whether this agent may call each, by its slug or id")
+	agent := filledFlag(ls, "agent", "", "say whether this agent may call each, by its slug or id")
 	if err := ls.RegisterFlagCompletionFunc("agent", completes(agentKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}

@@ -210,7 +210,7 @@ func skillsRunsCommand() *cobra.Command {
 		Use: "runs [SKILL]", Short: "list runs of a skill, or of all, newest first", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completes(skillKind, 1),
 	}
 	most := limitFlag(cmd, 25)
-	agentRun := cmd.Flags().String("agent-run", "", "those that this run of an agent made")
+	agentRun := filledFlag(cmd, "agent-run", "", "those that this run of an agent made")
 	if err := cmd.RegisterFlagCompletionFunc("agent-run", completes(runKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}
@@ -337,11 +337,11 @@ func skillsGrantCommand() *cobra.Command {
 			return nil
 		})
 	})
-	agent = cmd.Flags().String("agent", "", "the agent, by its slug or id")
+	agent = filledFlag(cmd, "agent", "", "the agent, by its slug or id")
 	if err := cmd.RegisterFlagCompletionFunc("agent", completes(agentKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}
-	node = cmd.Flags().String("node", "", "the org node, by its full id")
+	node = filledFlag(cmd, "node", "", "the org node, by its full id")
 	ops = cmd.Flags().StringSlice("op", []string{"run", "dry_run"}, "what is allowed: run, dry_run, or * for both")
 	return cmd
 }

@@ -26,7 +26,7 @@ func tailCommand() *cobra.Command {
 			"With --json each line is the JSON of one frame.",
 		Args: cobra.NoArgs,
 	}
-	topics := cmd.Flags().String("topics", "", "some of "+strings.Join(event.Topics, ", ")+", separated by commas (default all)")
+	topics := filledFlag(cmd, "topics", "", "some of "+strings.Join(event.Topics, ", ")+", separated by commas (default all)")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()
 		if err != nil {

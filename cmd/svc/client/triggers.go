@@ -68,7 +68,7 @@ func triggersCreateCommand() *cobra.Command {
 			"--cron takes minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\".",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completes(agentKind, 1),
 	}
-	workflow := cmd.Flags().String("workflow", "", "the workflow that it starts, in place of an agent")
+	workflow := filledFlag(cmd, "workflow", "", "the workflow that it starts, in place of an agent")
 	if err := cmd.RegisterFlagCompletionFunc("workflow", completes(workflowKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}

@@ -231,8 +231,8 @@ func webhooksDeliveriesCommand() *cobra.Command {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d/5\t%s\t%s\t%s\t%s\n", cli.ShortID(d.ID), cli.Visible(d.Type), cli.Visible(d.Status), d.Attempts, code, cli.Moment(d.NextAttemptAt), cli.Moment(&d.CreatedAt), cli.Dash(why))
 		})
 	})
-	status = cmd.Flags().String("status", "", "only deliveries of this status: pending, succeeded or failed")
-	kind = cmd.Flags().String("type", "", "only deliveries of this event type")
+	status = filledFlag(cmd, "status", "", "only deliveries of this status: pending, succeeded or failed")
+	kind = filledFlag(cmd, "type", "", "only deliveries of this event type")
 	most = limitFlag(cmd, 25)
 	return cmd
 }

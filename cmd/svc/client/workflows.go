@@ -264,7 +264,7 @@ func workflowsRunsCommand() *cobra.Command {
 		}
 		return listRuns(cmd, q, *most)
 	})
-	status = cmd.Flags().String("status", "", "only runs of this status")
+	status = filledFlag(cmd, "status", "", "only runs of this status")
 	most = limitFlag(cmd, 25)
 	return cmd
 }
