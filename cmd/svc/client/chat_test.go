@@ -3,9 +3,12 @@ package client
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -408,5 +411,65 @@ func TestADecisionIsConfirmedOnATerminal(t *testing.T) {
 		if sent := slices.ContainsFunc(f.took(), func(line string) bool { return strings.HasPrefix(line, "POST ") }); sent != row.sent {
 			t.Errorf("%v %q: sent is %v", row.args, row.answer, sent)
 		}
+	}
+}
+
+// streamOf is a service whose streams answer by a list, one entry for each request; the last one
+// answers all further requests.
+func streamOf(t *testing.T, answers ...http.HandlerFunc) (c *Client, asked func() int) {
+	t.Helper()
+	var mu sync.Mutex // guards n
+	n := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		answer := answers[min(n, len(answers)-1)]
+		n++
+		mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return &Client{Base: srv.URL, Key: "svc_test", Tenant: "tenant", HTTP: &http.Client{}}, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+// saying returns an answer that is a stream of these frames, which then breaks.
+func saying(frames string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, frames)
+	}
+}
+
+// badGateway is what a proxy answers while the service restarts.
+func badGateway(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html")
+	w.WriteHeader(http.StatusBadGateway)
+	_, _ = io.WriteString(w, "<html>502 Bad Gateway</html>")
+}
+
+const endOfRun = "event: run.completed\nid: 3\ndata: " + completedFrame + "\n\n"
+
+// A proxy has no node to ask while the service restarts: streams go on afterwards.
+func TestStreamsOutliveAProxyWithoutANode(t *testing.T) {
+	t.Parallel()
+	c, asked := streamOf(t, saying("event: llm.delta\nid: 2.5\ndata: "+delta("Hello")+"\n\n"), badGateway, func(w http.ResponseWriter, r *http.Request) {
+		if at := r.Header.Get("Last-Event-ID"); at != "2.5" {
+			t.Errorf("resumed after %q", at)
+		}
+		saying(endOfRun)(w, r)
+	})
+	var seen []string
+	if err := c.Follow(within(t, time.Minute), runID, "", func(f Frame) error { seen = append(seen, f.Type); return nil }); err != nil || asked() != 3 || !slices.Equal(seen, []string{"llm.delta", "run.completed"}) {
+		t.Errorf("%v after %d requests: %v", err, asked(), seen)
+	}
+	c, asked = streamOf(t, badGateway, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"status":401,"code":"UNAUTHORIZED","title":"no"}`)
+	})
+	if err := c.tail(within(t, time.Minute), "/v1/feed", func(Frame) error { return nil }); err == nil || !strings.Contains(err.Error(), "UNAUTHORIZED") || asked() != 2 {
+		t.Errorf("%v after %d requests", err, asked())
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/pause"
+	"agentsvc/schemas/problem"
 )
 
 // settings are the settings of the environment for calls of the service.
@@ -83,6 +84,23 @@ type APIError struct {
 	// RetryAfter is in seconds, 0 where the problem names no time.
 	RetryAfter float64 `json:"retry_after"`
 	Errors     []any   `json:"errors,omitempty"`
+}
+
+// codeOfProxy is the code of an answer that is no problem of the service: a proxy's in front of it.
+const codeOfProxy = "FAILED"
+
+// later reports whether the same call may be answered soon: the tenant's bucket is empty, the service
+// is busy, or a proxy has no node to ask.
+func (e *APIError) later() bool {
+	return e.Status == http.StatusTooManyRequests || e.Code == string(problem.CodeUnavailable) || e.Code == codeOfProxy && e.Status >= http.StatusBadGateway
+}
+
+// pause is how long to wait before the same call, usual where the service does not say.
+func (e *APIError) pause(usual time.Duration) time.Duration {
+	if e.RetryAfter > 0 {
+		return time.Duration(e.RetryAfter * float64(time.Second))
+	}
+	return usual
 }
 
 func (e *APIError) Error() string {
@@ -153,10 +171,10 @@ func (c *Client) waiting(ctx context.Context, method, path string, body, out any
 	for waited := time.Duration(0); ; {
 		err := c.Call(ctx, method, path, body, out)
 		var p *APIError
-		if !errors.As(err, &p) || p.RetryAfter <= 0 || p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable {
+		if !errors.As(err, &p) || !p.later() {
 			return err
 		}
-		wait := time.Duration(p.RetryAfter * float64(time.Second))
+		wait := p.pause(time.Second / 2)
 		if waited += wait; waited > most {
 			return err
 		}
@@ -211,7 +229,7 @@ func (c *Client) problemOf(resp *http.Response) error {
 	}
 	p := &APIError{Status: resp.StatusCode}
 	if json.Unmarshal(b, p) != nil || p.Code == "" {
-		return fmt.Errorf("the service answered %s", resp.Status)
+		return &APIError{Status: resp.StatusCode, Code: codeOfProxy, Title: "the service answered " + resp.Status}
 	}
 	if p.Status == http.StatusUnauthorized && c.session != "" {
 		p.Detail = "the session has ended: run svc login"

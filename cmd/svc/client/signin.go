@@ -337,9 +337,6 @@ func (c *Client) begin(ctx context.Context, path string, body any, want int) err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != want {
-		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") {
-			return &APIError{Status: resp.StatusCode, Code: "FAILED", Title: "the service answered " + resp.Status}
-		}
 		return c.problemOf(resp)
 	}
 	for _, cookie := range resp.Cookies() {
