@@ -57,7 +57,7 @@ type approvalWatch struct {
 }
 
 // follow polls until the one approval is decided, or for ever. It waits up to a minute for a
-// service that does not answer.
+// service that is away.
 func (w *approvalWatch) follow(ctx context.Context) error {
 	lost := time.Time{}
 	for {
@@ -74,7 +74,7 @@ func (w *approvalWatch) follow(ctx context.Context) error {
 			return err
 		case lost.IsZero():
 			lost = time.Now()
-		case time.Since(lost) > cmp.Or(w.c.patience, time.Minute):
+		case time.Since(lost) > cmp.Or(w.c.patience, usualPatience):
 			return fmt.Errorf("the service was lost: %w", err)
 		}
 		if !pause.For(ctx, watchPause) {

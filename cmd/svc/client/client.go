@@ -44,13 +44,22 @@ func Commands(teach Teacher) []*cobra.Command {
 	}
 }
 
+const (
+	// usualPatience is how long a call waits for its answer, and how long commands wait for a
+	// service that is away.
+	usualPatience = time.Minute
+	// usualSilence is the time of three heartbeats: a stream that says nothing for so long is lost.
+	usualSilence = 45 * time.Second
+)
+
 // Client calls the HTTP API as a tenant's back end would.
 type Client struct {
 	Base, Tenant string
 	Key          string // an API key, or
 	session      string // the cookie of a person's session
 	HTTP         *http.Client
-	patience     time.Duration // with a service that does not answer; 0: a minute
+	patience     time.Duration // with a service that does not answer; 0: usualPatience
+	silence      time.Duration // after which a stream counts as broken; 0: usualSilence
 }
 
 // newClient returns a client with the key of the environment, or else with the session that
@@ -186,6 +195,8 @@ func (c *Client) waiting(ctx context.Context, method, path string, body, out any
 
 // Call sends body and reads the answer into out, which may be nil.
 func (c *Client) Call(ctx context.Context, method, path string, body, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.patience, usualPatience))
+	defer cancel()
 	resp, err := c.request(ctx, method, path, body)
 	if err != nil {
 		return fmt.Errorf("%s is not reachable: %w", c.Base, err)
@@ -275,7 +286,7 @@ func (c *Client) Follow(ctx context.Context, run, query string, each func(Frame)
 		if lost.IsZero() {
 			lost = time.Now()
 		}
-		if time.Since(lost) > cmp.Or(c.patience, time.Minute) {
+		if time.Since(lost) > cmp.Or(c.patience, usualPatience) {
 			return fmt.Errorf("the stream of run %s was lost: %w", run, err)
 		}
 		if !pause.For(ctx, wait) {
@@ -299,9 +310,22 @@ func (c *Client) FollowOnce(ctx context.Context, run, query string, last *string
 	return c.stream(ctx, "/v1/runs/"+run+"/events"+query, last, each)
 }
 
-// stream reads an event stream after the frame *last until it ends or breaks.
+// stream reads an event stream after the frame *last until it ends, breaks, or says nothing for
+// the time of three heartbeats.
 func (c *Client) stream(ctx context.Context, path string, last *string, each func(Frame) error) (ended bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+path, nil)
+	most := cmp.Or(c.silence, usualSilence)
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silent := time.AfterFunc(most, cancel)
+	defer silent.Stop()
+	heard := false
+	broken := func(err error) error {
+		if reading.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("the service said nothing for %v", most)
+		}
+		return BrokenStream{err, heard}
+	}
+	req, err := http.NewRequestWithContext(reading, http.MethodGet, c.Base+path, nil)
 	if err != nil {
 		return false, err
 	}
@@ -312,7 +336,7 @@ func (c *Client) stream(ctx context.Context, path string, last *string, each fun
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
-		return false, BrokenStream{Err: err}
+		return false, broken(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -320,11 +344,12 @@ func (c *Client) stream(ctx context.Context, path string, last *string, each fun
 	}
 	in := bufio.NewReader(resp.Body)
 	var f Frame
-	heard := false
 	for {
+		silent.Reset(most)
 		line, err := in.ReadString('\n')
+		silent.Stop() // what each does takes its own time
 		if err != nil {
-			return false, BrokenStream{err, heard}
+			return false, broken(err)
 		}
 		heard = true
 		field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")

@@ -187,7 +187,7 @@ func (l *listening) follow(ctx context.Context) error {
 		if lost.IsZero() {
 			lost, wait = time.Now(), 100*time.Millisecond
 		}
-		if time.Since(lost) > cmp.Or(l.c.patience, time.Minute) {
+		if time.Since(lost) > cmp.Or(l.c.patience, usualPatience) {
 			return fmt.Errorf("the service was lost: %w", err)
 		}
 		wait = min(2*wait, 5*time.Second)

@@ -181,7 +181,7 @@ func skillsDryRunCommand() *cobra.Command {
 			}
 			body["params"] = read
 		}
-		c.patience = 5 * time.Minute // it answers when the run has ended
+		c.patience = 5 * time.Minute // the answer comes when the run has ended
 		return callAndShow(cmd, c, http.MethodPost, path+"/dry-run", body, func(w io.Writer, a *struct {
 			Run SkillRunView `json:"run"`
 		}) error {

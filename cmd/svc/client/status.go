@@ -1,6 +1,8 @@
 package client
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,8 +37,8 @@ func statusCommand() *cobra.Command {
 			// Overview is null if the service does not have it, or cannot read it now.
 			Overview *api.Overview `json:"overview"`
 		}{URL: c.Base}
-		got.Up = c.answers(cmd, "/healthz")
-		got.Ready = got.Up && c.answers(cmd, "/readyz")
+		got.Up = c.answers(cmd.Context(), "/healthz")
+		got.Ready = got.Up && c.answers(cmd.Context(), "/readyz")
 		var failed error
 		if got.Up {
 			got.Me = new(who)
@@ -71,8 +73,14 @@ func statusCommand() *cobra.Command {
 	})}
 }
 
-func (c *Client) answers(cmd *cobra.Command, path string) bool {
-	resp, err := c.request(cmd.Context(), http.MethodGet, path, nil)
+// answersWithin is how soon a service that is up answers a check.
+const answersWithin = 5 * time.Second
+
+// answers reports whether a check is answered with 200, in time.
+func (c *Client) answers(ctx context.Context, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.patience, answersWithin))
+	defer cancel()
+	resp, err := c.request(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return false
 	}
