@@ -7,12 +7,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strconv"
@@ -143,6 +145,11 @@ func (c *Client) authorize(req *http.Request) {
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	return c.keyed(ctx, method, path, "", body)
+}
+
+// keyed makes a request under an Idempotency-Key, or without one if key is empty.
+func (c *Client) keyed(ctx context.Context, method, path, key string, body any) (*http.Response, error) {
 	var r io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -158,6 +165,9 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 	c.authorize(req)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
 	}
 	return c.HTTP.Do(req)
 }
@@ -193,22 +203,83 @@ func (c *Client) waiting(ctx context.Context, method, path string, body, out any
 	}
 }
 
-// Call sends body and reads the answer into out, which may be nil.
+// unansweredError is the error of a call without an answer.
+type unansweredError struct {
+	base    string
+	changed bool // the call may have changed something
+	err     error
+}
+
+func (e *unansweredError) Error() string {
+	if e.changed {
+		return fmt.Sprintf("no answer from %s, so it may have been done: %v", e.base, e.err)
+	}
+	return fmt.Sprintf("%s is not reachable: %v", e.base, e.err)
+}
+
+func (e *unansweredError) Unwrap() error { return e.err }
+
+// Call sends body and reads the answer into out, which may be nil. A POST is sent again for up to a
+// minute if its answer was lost or the service is busy. All its tries have one Idempotency-Key, so
+// that it is done once.
 func (c *Client) Call(ctx context.Context, method, path string, body, out any) error {
+	if method != http.MethodPost || strings.HasPrefix(path, "/v1/auth/") { // sessions take no key
+		return c.once(ctx, method, path, "", body, out)
+	}
+	return c.post(ctx, path, body, out, false)
+}
+
+// post makes a POST as Call does. A service that cannot be reached at all is waited for if answered
+// is set: it has answered this command before.
+func (c *Client) post(ctx context.Context, path string, body, out any, answered bool) error {
+	key, wait, away, maybe := rand.Text(), 100*time.Millisecond, time.Time{}, false
+	for {
+		err := c.once(ctx, http.MethodPost, path, key, body, out)
+		var refused *APIError
+		var lost *unansweredError
+		switch {
+		case errors.As(err, &refused) && (refused.later() || refused.Code == string(problem.CodeIdempotencyInProgress)):
+			wait = refused.pause(wait)
+			maybe = maybe || refused.Status != http.StatusTooManyRequests
+		case errors.As(err, &lost) && (lost.changed || maybe || answered):
+			maybe = maybe || lost.changed
+		default:
+			return err
+		}
+		if away.IsZero() {
+			away = time.Now()
+		}
+		if time.Since(away)+wait > cmp.Or(c.patience, usualPatience) || !pause.For(ctx, wait) {
+			if maybe && (lost == nil || !lost.changed) {
+				err = fmt.Errorf("%w (it may have been done)", err)
+			}
+			return err
+		}
+		wait = min(2*wait, 5*time.Second)
+	}
+}
+
+// once sends one request and reads its answer.
+func (c *Client) once(ctx context.Context, method, path, key string, body, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.patience, usualPatience))
 	defer cancel()
-	resp, err := c.request(ctx, method, path, body)
+	sent := false
+	resp, err := c.keyed(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }}), method, path, key, body)
+	var answer []byte
+	if err == nil {
+		defer resp.Body.Close()
+		if resp.StatusCode >= 300 {
+			return c.problemOf(resp)
+		}
+		if out == nil {
+			return nil
+		}
+		answer, err = io.ReadAll(resp.Body)
+	}
 	if err != nil {
-		return fmt.Errorf("%s is not reachable: %w", c.Base, err)
+		return &unansweredError{c.Base, sent && method != http.MethodGet, err}
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		return c.problemOf(resp)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.NewDecoder(resp.Body).Decode(out)
+	return json.Unmarshal(answer, out)
 }
 
 // Pages reads up to most items of a list, page by page. next is the cursor of the rest, nil

@@ -215,23 +215,8 @@ func (l *listening) pull(ctx context.Context, key string, done []attempted) ([]p
 		done = []attempted{}
 	}
 	var got struct{ Items []pulled }
-	keyed, sender := *l.c, *l.c.HTTP
-	sender.Transport = withKey{sender.Transport, key}
-	keyed.HTTP = &sender
-	err := keyed.Call(ctx, http.MethodPost, l.path+"/pull", map[string]any{"results": done}, &got)
+	err := l.c.once(ctx, http.MethodPost, l.path+"/pull", key, map[string]any{"results": done}, &got)
 	return got.Items, err
-}
-
-// withKey sends requests under an Idempotency-Key.
-type withKey struct {
-	next http.RoundTripper // nil: the default one
-	key  string
-}
-
-func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Idempotency-Key", k.key)
-	return cmp.Or(k.next, http.DefaultTransport).RoundTrip(r)
 }
 
 // attemptAll makes attempts concurrently and shows each when it ends.

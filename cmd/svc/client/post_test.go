@@ -1,0 +1,111 @@
+package client
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// keyedPosts wraps answers so that they note the Idempotency-Key and the body of each request.
+func keyedPosts(t *testing.T, answers ...http.HandlerFunc) (c *Client, took func() []string) {
+	t.Helper()
+	var mu sync.Mutex // guards said
+	var said []string
+	for i, answer := range answers {
+		answers[i] = func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			said = append(said, r.Header.Get("Idempotency-Key")+" "+string(body))
+			mu.Unlock()
+			answer(w, r)
+		}
+	}
+	c, _ = streamOf(t, answers...)
+	return c, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return said
+	}
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(w http.ResponseWriter, _ *http.Request) {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err == nil {
+		conn.Close()
+	}
+}
+
+// problemIs answers with a problem.
+func problemIs(status int, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// A POST whose answer was lost, or that was refused for a moment, is repeated under its key: it is done
+// once.
+func TestAPostIsRepeatedUnderItsKey(t *testing.T) {
+	t.Parallel()
+	half := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = io.WriteString(w, `{"id":`)
+	}
+	c, took := keyedPosts(t, hangUp, half, badGateway, problemIs(503, `{"status":503,"code":"UNAVAILABLE"}`), problemIs(409, `{"status":409,"code":"IDEMPOTENCY_IN_PROGRESS","retry_after":0.01}`),
+		problemIs(429, `{"status":429,"code":"RATE_LIMITED","retry_after":0.01}`), problemIs(201, `{"id":"made"}`))
+	var made struct{ ID string }
+	if err := c.Call(within(t, time.Minute), http.MethodPost, "/v1/webhooks", object{"url": "https://shop.example.com"}, &made); err != nil || made.ID != "made" {
+		t.Errorf("%v %+v", err, made)
+	}
+	said := took()
+	if len(said) != 7 || !strings.HasSuffix(said[0], ` {"url":"https://shop.example.com"}`) || len(strings.Fields(said[0])[0]) < 20 {
+		t.Errorf("%q", said)
+	}
+	for _, s := range said {
+		if s != said[0] {
+			t.Errorf("%q is no repeat of %q", s, said[0])
+		}
+	}
+	if err := c.Call(t.Context(), http.MethodPost, "/v1/webhooks", object{}, nil); err != nil || strings.Fields(took()[7])[0] == strings.Fields(said[0])[0] {
+		t.Errorf("%v: the next call has the same key", err)
+	}
+}
+
+// A refusal is not repeated, and neither are calls without a key. The error of a lost answer says what
+// may be.
+func TestWhatIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		method, path string
+		answer       http.HandlerFunc
+		says         string
+	}{
+		{http.MethodPost, "/v1/webhooks", problemIs(409, `{"status":409,"code":"NAME_TAKEN"}`), "NAME_TAKEN"},
+		{http.MethodPost, "/v1/mcp-servers/x/test", problemIs(502, `{"status":502,"code":"MCP_UNREACHABLE"}`), "MCP_UNREACHABLE"},
+		{http.MethodPost, "/v1/browser-skills/x/dry-run", problemIs(503, `{"status":503,"code":"BROWSER_SKILL_UNAVAILABLE"}`), "BROWSER_SKILL_UNAVAILABLE"},
+		{http.MethodPost, "/v1/auth/logout", hangUp, "may have been done"},
+		{http.MethodDelete, "/v1/webhooks/x", hangUp, "may have been done"},
+		{http.MethodGet, "/v1/webhooks", hangUp, "is not reachable"},
+	} {
+		c, took := keyedPosts(t, row.answer)
+		if err := c.Call(within(t, time.Minute), row.method, row.path, nil, nil); err == nil || !strings.Contains(err.Error(), row.says) || len(took()) != 1 {
+			t.Errorf("%s %s: %v, %q", row.method, row.path, err, took())
+		}
+	}
+	c, took := keyedPosts(t, hangUp)
+	c.patience = 3 * time.Second
+	if err := c.Call(within(t, time.Minute), http.MethodPost, "/v1/webhooks", nil, nil); err == nil || !strings.Contains(err.Error(), "so it may have been done") || len(took()) < 2 {
+		t.Errorf("%v, %q", err, took())
+	}
+	away := &Client{Base: "http://127.0.0.1:1", HTTP: &http.Client{}}
+	if err := away.Call(within(t, time.Minute), http.MethodPost, "/v1/webhooks", nil, nil); err == nil || !strings.Contains(err.Error(), "is not reachable") {
+		t.Error(err) // nothing was sent: it is not waited for
+	}
+}
