@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -84,17 +85,27 @@ func chat(cmd *cobra.Command, c *Client, agent string, options map[string]any) e
 		}
 		message := maps.Clone(options)
 		message["content"] = line
-		if err := c.Call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", message, &posted); err != nil {
+		err = c.post(ctx, "/v1/threads/"+thread.ID+"/messages", message, &posted, true)
+		if ctx.Err() != nil || shutOut(err) {
 			return err
 		}
-		if err := t.follow(ctx, posted.RunID); err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
+		if err == nil {
+			err = t.follow(ctx, posted.RunID)
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
 			failed++ // the conversation continues
 			cli.Report(cmd.ErrOrStderr(), t.json, err, cli.ExitFailed)
 		}
 	}
+}
+
+// shutOut reports whether a refusal would meet every further message of a conversation too.
+func shutOut(err error) bool {
+	var refused *APIError
+	return errors.As(err, &refused) && slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, refused.Status)
 }
 
 // talk is one conversation on a terminal or in a pipe.

@@ -3,6 +3,7 @@ package client
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -107,5 +108,43 @@ func TestWhatIsNotRepeated(t *testing.T) {
 	away := &Client{Base: "http://127.0.0.1:1", HTTP: &http.Client{}}
 	if err := away.Call(within(t, time.Minute), http.MethodPost, "/v1/webhooks", nil, nil); err == nil || !strings.Contains(err.Error(), "is not reachable") {
 		t.Error(err) // nothing was sent: it is not waited for
+	}
+}
+
+// A message that is refused for a moment, or not delivered at first, is sent again; one that is refused
+// for good is told, and the next line is sent.
+func TestChatOutlivesARefusedMessage(t *testing.T) {
+	for _, row := range []struct {
+		refused http.HandlerFunc
+		code    int
+		says    string
+		posted  int
+	}{
+		{problemIs(429, `{"status":429,"code":"RATE_LIMITED","retry_after":0.01}`), 0, "", 4},
+		{hangUp, 0, "", 4},
+		{problemIs(422, `{"status":422,"code":"VALIDATION","detail":"too long"}`), 1, "VALIDATION: too long\nsvc: 1 of 3 answers failed\n", 3},
+		{problemIs(404, `{"status":404,"code":"NOT_FOUND","detail":"The thread is gone."}`), 1, "NOT_FOUND", 2},
+	} {
+		posted := 0 // requests come one after the other
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /v1/threads", problemIs(201, `{"id":"`+threadID+`"}`))
+		mux.HandleFunc("POST /v1/threads/{id}/messages", func(w http.ResponseWriter, r *http.Request) {
+			if posted++; posted == 2 {
+				row.refused(w, r)
+				return
+			}
+			problemIs(202, `{"run_id":"`+runID+`"}`)(w, r)
+		})
+		mux.HandleFunc("GET /v1/runs/{id}/events", saying(endOfRun))
+		srv := httptest.NewServer(mux)
+		t.Cleanup(srv.Close)
+		t.Setenv("SVC_URL", srv.URL)
+		t.Setenv("SVC_API_KEY", "svc_test")
+		t.Setenv("SVC_TENANT", "tenant")
+		_, errs, code := svc(t, strings.NewReader("one\ntwo\nthree\n"), "chat", agentID)
+		srv.Close() // ends all handlers
+		if code != row.code || !strings.Contains(errs, row.says) || row.code == 0 && errs != "" || posted != row.posted {
+			t.Errorf("exit %d, posted %d, want %d: %s", code, posted, row.posted, errs)
+		}
 	}
 }
