@@ -46,7 +46,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 		return exitDone
 	}
 	code := exitWrongUse
-	if errors.As(err, new(failure)) {
+	if errors.As(err, new(failure)) || ctx.Err() != nil { // interrupted while it read its input
 		code = ExitFailed
 	}
 	Report(root.ErrOrStderr(), asksJSON(args), err, code)

@@ -53,8 +53,8 @@ func agentsListCommand() *cobra.Command {
 
 const manifestHelp = "the manifest, a JSON object: itself, @ and a file, or - for the input"
 
-func readManifest(_ context.Context, in io.Reader, text string) (document, error) {
-	b, err := readArgs(in, text)
+func readManifest(ctx context.Context, in io.Reader, text string) (document, error) {
+	b, err := readArgs(ctx, in, text)
 	return document{body: b}, err
 }
 
@@ -71,7 +71,7 @@ func agentsCreateCommand() *cobra.Command {
 	publish := cmd.Flags().Bool("publish", false, "publish the version")
 	cli.Required(cmd, "name", "manifest")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		read, err := readArgs(cmd.InOrStdin(), *manifest)
+		read, err := readArgs(cmd.Context(), cmd.InOrStdin(), *manifest)
 		if err != nil {
 			return cli.WrongUse(fmt.Errorf("--manifest: %w", err))
 		}

@@ -209,7 +209,7 @@ func approvalsEditCommand() *cobra.Command {
 		if !*yes && (*text == "-" || !isTerminal(cmd.InOrStdin())) {
 			return errNoTerminal
 		}
-		edited, err := readArgs(cmd.InOrStdin(), *text)
+		edited, err := readArgs(cmd.Context(), cmd.InOrStdin(), *text)
 		if err != nil {
 			return cli.WrongUse(fmt.Errorf("--args: %w", err))
 		}

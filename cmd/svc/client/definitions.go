@@ -141,7 +141,7 @@ func checkFile(cmd *cobra.Command, name string) (*checkedFile, error) {
 	if name == "-" {
 		text, name = "-", "the input"
 	}
-	b, err := readText(cmd.InOrStdin(), text)
+	b, err := readText(cmd.Context(), cmd.InOrStdin(), text)
 	if err != nil {
 		return nil, err
 	}

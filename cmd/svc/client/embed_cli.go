@@ -138,8 +138,11 @@ func (f *embedKeyFlags) body(cmd *cobra.Command) (map[string]any, error) {
 		"origin":            func() error { body["allowed_origins"] = given(f.origins); return nil },
 		"rate":              func() error { body["rate_limit_per_min"] = f.rate; return nil },
 		"identity-required": func() error { body["identity_required"] = f.required; return nil },
-		"theme":             func() (err error) { body["theme"], err = readArgs(cmd.InOrStdin(), f.theme); return err },
-		"config":            func() (err error) { body["config"], err = readArgs(cmd.InOrStdin(), f.config); return err },
+		"theme":             func() (err error) { body["theme"], err = readArgs(cmd.Context(), cmd.InOrStdin(), f.theme); return err },
+		"config": func() (err error) {
+			body["config"], err = readArgs(cmd.Context(), cmd.InOrStdin(), f.config)
+			return err
+		},
 	} {
 		if !cmd.Flags().Changed(flag) {
 			continue
@@ -316,7 +319,7 @@ func endUsersUpdateCommand() *cobra.Command {
 			body["tags"] = given(tags)
 		}
 		if cmd.Flags().Changed("attributes") {
-			read, err := readArgs(cmd.InOrStdin(), attributes)
+			read, err := readArgs(cmd.Context(), cmd.InOrStdin(), attributes)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--attributes: %w", err))
 			}

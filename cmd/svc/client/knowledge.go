@@ -592,7 +592,7 @@ func connectCommand() *cobra.Command {
 			if text == "" {
 				continue
 			}
-			read, err := readArgs(cmd.InOrStdin(), text)
+			read, err := readArgs(cmd.Context(), cmd.InOrStdin(), text)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--%s: %w", field, err))
 			}

@@ -194,7 +194,7 @@ func runsStartCommand() *cobra.Command {
 		case len(args) == 2:
 			body["input"] = args[1]
 		case *input != "":
-			read, err := readJSON(cmd.InOrStdin(), *input)
+			read, err := readJSON(cmd.Context(), cmd.InOrStdin(), *input)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--input: %w", err))
 			}

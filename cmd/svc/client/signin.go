@@ -218,7 +218,10 @@ func (a *asker) line(prompt string) (string, error) {
 	if a.terminal {
 		fmt.Fprint(a.cmd.ErrOrStderr(), prompt)
 	}
-	text, err := a.in.ReadString('\n')
+	text, err := awaited(a.cmd.Context(), func() (string, error) { return a.in.ReadString('\n') })
+	if errors.Is(err, errInterrupted) {
+		return "", err
+	}
 	if err != nil && (!errors.Is(err, io.EOF) || text == "") {
 		return "", fmt.Errorf("nothing was entered: %w", err)
 	}
@@ -232,7 +235,15 @@ func (a *asker) secret(prompt string) (string, error) {
 		return a.line(prompt)
 	}
 	fmt.Fprint(a.cmd.ErrOrStderr(), prompt)
-	b, err := term.ReadPassword(int(f.Fd()))
+	fd := int(f.Fd())
+	shown, err := term.GetState(fd)
+	if err != nil {
+		return "", err
+	}
+	b, err := awaited(a.cmd.Context(), func() ([]byte, error) { return term.ReadPassword(fd) })
+	if errors.Is(err, errInterrupted) {
+		err = errors.Join(err, term.Restore(fd, shown)) // the read that is left behind hides what is typed
+	}
 	fmt.Fprintln(a.cmd.ErrOrStderr())
 	return string(b), err
 }

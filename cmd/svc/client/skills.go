@@ -114,7 +114,7 @@ func skillsCreateCommand() *cobra.Command {
 		Long: "The object is the body of POST /v1/browser-skills: name, definition, policy, auth, and owner_attested, which must be true.\nKeep secrets out of the shell's history: read them from a file or the input.",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
-			body, err := readArgs(cmd.InOrStdin(), args[0])
+			body, err := readArgs(cmd.Context(), cmd.InOrStdin(), args[0])
 			if err != nil {
 				return cli.WrongUse(err)
 			}
@@ -133,7 +133,7 @@ func skillsUpdateCommand() *cobra.Command {
 	cmd := onOne(skillKind, "update", "change, pause or resume a skill", func(cmd *cobra.Command, c *Client, path string) error {
 		patch := map[string]any{}
 		if *body != "" {
-			doc, err := readArgs(cmd.InOrStdin(), *body)
+			doc, err := readArgs(cmd.Context(), cmd.InOrStdin(), *body)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--patch: %w", err))
 			}
@@ -175,7 +175,7 @@ func skillsDryRunCommand() *cobra.Command {
 	cmd := onOne(skillKind, "dry-run", "try a skill up to its commit step; nothing is submitted", func(cmd *cobra.Command, c *Client, path string) error {
 		body := map[string]any{"params": map[string]any{}}
 		if *params != "" {
-			read, err := readArgs(cmd.InOrStdin(), *params)
+			read, err := readArgs(cmd.Context(), cmd.InOrStdin(), *params)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--params: %w", err))
 			}

@@ -72,7 +72,7 @@ func recordSkill(cmd *cobra.Command, teach Teacher, url string, f *recordFlags) 
 	}
 	var values json.RawMessage
 	if f.params != "" {
-		if values, err = readArgs(cmd.InOrStdin(), f.params); err != nil {
+		if values, err = readArgs(cmd.Context(), cmd.InOrStdin(), f.params); err != nil {
 			return cli.WrongUse(fmt.Errorf("--params: %w", err))
 		}
 	}

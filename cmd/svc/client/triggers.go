@@ -94,7 +94,7 @@ func triggersCreateCommand() *cobra.Command {
 			return cli.WrongUse(errors.New("--timezone: belongs to --cron"))
 		}
 		if *input != "" {
-			read, err := readArgs(cmd.InOrStdin(), *input)
+			read, err := readArgs(cmd.Context(), cmd.InOrStdin(), *input)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--input: %w", err))
 			}
@@ -179,7 +179,7 @@ func triggersFireCommand() *cobra.Command {
 	cmd := onOne(triggerKind, "fire", "start a run of a trigger now", func(cmd *cobra.Command, c *Client, path string) error {
 		body := map[string]any{}
 		if *input != "" {
-			read, err := readArgs(cmd.InOrStdin(), *input)
+			read, err := readArgs(cmd.Context(), cmd.InOrStdin(), *input)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--input: %w", err))
 			}

@@ -36,7 +36,7 @@ const definitionHelp = "the definition in JSON or YAML: itself, @ and a file, or
 
 // readDefinition reads a definition; an error names line and column.
 func readDefinition(ctx context.Context, in io.Reader, text string) (document, error) {
-	b, err := readText(in, text)
+	b, err := readText(ctx, in, text)
 	if err != nil {
 		return document{}, err
 	}
@@ -213,7 +213,7 @@ func workflowsStartCommand(use, route, short string) *cobra.Command {
 	cmd := onOne(workflowKind, use, short, func(cmd *cobra.Command, c *Client, path string) error {
 		body := map[string]any{}
 		if *input != "" {
-			read, err := readJSON(cmd.InOrStdin(), *input)
+			read, err := readJSON(cmd.Context(), cmd.InOrStdin(), *input)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--input: %w", err))
 			}
@@ -282,7 +282,7 @@ func workflowsEventCommand() *cobra.Command {
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{"name": args[1]}
 		if *payload != "" {
-			read, err := readJSON(cmd.InOrStdin(), *payload)
+			read, err := readJSON(cmd.Context(), cmd.InOrStdin(), *payload)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--payload: %w", err))
 			}

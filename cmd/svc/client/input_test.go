@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"agentsvc/cmd/svc/clitest"
+)
+
+// An interrupt leaves a command that waits for its user. Nothing is sent, and the terminal shows again
+// what is typed.
+func TestAnInterruptLeavesAQuestion(t *testing.T) {
+	f := newFakeAPI(t)
+	f.pending(firstID, "crm.refund", `{"amount":5}`)
+	for _, row := range []struct{ args, asks, says string }{
+		{"approvals|approve|" + firstID, "approve this? [y/N] ", "interrupted: nothing was sent"},
+		{"approvals|edit|" + firstID + `|--args|{"amount":4}`, "send this? [y/N] ", "interrupted: nothing was sent"},
+		{"login", "E-mail: ", "interrupted"},
+		{"login|--email|kim@example.com", "Password: ", "interrupted"},
+		{"agents|create|--name|x|--manifest|-", "", "interrupted"},
+		{"skills|record|https://portal.example.com/|--name|Claim|--own", "press Enter here", "interrupted"},
+	} {
+		started := make(chan func(), 1)
+		var terminal *os.File
+		tt := clitest.AtTerminal(t, func(ctx context.Context, in *os.File, out, errs *clitest.Output) int {
+			ctx, interrupt := context.WithCancel(ctx)
+			terminal = in
+			started <- interrupt
+			return execute(ctx, strings.Split(row.args, "|"), in, out, errs)
+		})
+		interrupt := <-started
+		eventually(t, within(t, time.Minute), row.args, func() bool { return strings.Contains(tt.Errs.String(), row.asks) })
+		if row.asks == "Password: " {
+			eventually(t, within(t, time.Minute), "the password is hidden", func() bool { return !shows(t, terminal) })
+		}
+		interrupt()
+		tt.Leaves(1)
+		if !strings.Contains(tt.Errs.String(), row.says) {
+			t.Errorf("%s: %q", row.args, tt.Errs.String())
+		}
+		if !shows(t, terminal) {
+			t.Errorf("%s: the terminal does not show what is typed", row.args)
+		}
+		for _, line := range f.took() {
+			if strings.HasPrefix(line, "POST ") {
+				t.Errorf("%s: asked %s", row.args, line)
+			}
+		}
+	}
+}
+
+// shows reports whether a terminal shows what is typed.
+func shows(t *testing.T, terminal *os.File) bool {
+	t.Helper()
+	is, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return is.Lflag&unix.ECHO != 0
+}
