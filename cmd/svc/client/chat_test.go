@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,7 +22,7 @@ func requiredFrame(id, tool string) string {
 
 const (
 	waitingFrame   = `{"type":"run.waiting","status":"waiting_approval"}`
-	completedFrame = `{"type":"run.completed","status":"succeeded","output":{"text":"x"},"tokens_in":3,"tokens_out":4,"cost_usd":0.5}`
+	completedFrame = `{"type":"run.completed","status":"succeeded","output":{},"tokens_in":3,"tokens_out":4,"cost_usd":0.5}`
 )
 
 func delta(text string) string {
@@ -503,5 +504,51 @@ func TestAServiceThatFallsSilentIsLost(t *testing.T) {
 	c.patience = 50 * time.Millisecond
 	if c.answers(ctx, "/healthz") || ctx.Err() != nil {
 		t.Error("it is up")
+	}
+}
+
+// Text of a step that was given up is marked, and the answer is shown where it is another text than was
+// streamed.
+func TestTheAnswerIsShown(t *testing.T) {
+	t.Parallel()
+	step := func(idx int, kind string) string {
+		return fmt.Sprintf(`{"type":"step.started","idx":%d,"kind":%q,"name":"n"}`, idx, kind)
+	}
+	text := func(idx int, text string) string {
+		return fmt.Sprintf(`{"type":"llm.delta","idx":%d,"text":%q}`, idx, text)
+	}
+	ends := func(text string) string {
+		return fmt.Sprintf(`{"type":"run.completed","status":"succeeded","output":{"text":%q},"tokens_in":3,"tokens_out":4,"cost_usd":0.5}`, text)
+	}
+	const figures = "[3 tokens in, 4 out, 0.5000 USD]\n"
+	for _, row := range []struct {
+		want   string
+		frames []string
+	}{
+		{"Ref\n[that was withdrawn; the model is asked again]\nHello\n" + figures, []string{step(0, "llm"), text(0, "Ref"), step(1, "llm"), text(1, "Hel"), text(1, "lo"), ends("Hello")}},
+		{"Hello\n" + figures, []string{step(0, "llm"), step(1, "llm"), text(1, "Hello"), ends("Hello")}},
+		{"I look.\n[shop.find {}]\nFound.\n" + figures, []string{step(0, "llm"), text(0, "I look."), step(1, "tool"), `{"type":"tool.called","idx":1,"tool":"shop.find","args_preview":"{}"}`, step(2, "llm"), text(2, "Found."), ends("Found.")}},
+		{"4111111111111111\n[the answer is]\n[redacted]\\u001b\n" + figures, []string{step(0, "llm"), text(0, "4111111111111111"), ends("[redacted]\x1b")}},
+		{"All at once.\n" + figures, []string{step(0, "llm"), ends("All at once.")}},
+		{"Hello\n" + figures, []string{text(0, "Hello"), ends("Hello")}},
+	} {
+		var out strings.Builder
+		d := &display{w: &out}
+		for range 2 { // a chat shows several runs
+			out.Reset()
+			for _, data := range append([]string{`{"type":"run.started"}`}, row.frames...) {
+				var f struct{ Type string }
+				data = strings.ReplaceAll(data, `\x1b`, `\u001b`)
+				if err := json.Unmarshal([]byte(data), &f); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.frame(Frame{Type: f.Type, Data: json.RawMessage(data)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if out.String() != row.want {
+				t.Errorf("shown\n%s\nwant\n%s", out.String(), row.want)
+			}
+		}
 	}
 }

@@ -304,6 +304,46 @@ func runFailed(f Frame) error {
 type display struct {
 	w     io.Writer
 	inRow bool // the cursor is not at the beginning of a line
+
+	asked bool            // a model step has started
+	step  int             // the last one
+	acted bool            // a tool or a handoff came after it
+	said  strings.Builder // its text
+}
+
+// modelStep notes that a model step has text or has started. Of two without a tool or a handoff
+// between them the first was abandoned: its text is no part of the answer.
+func (d *display) modelStep(idx int) error {
+	if d.asked && d.step == idx && !d.acted {
+		return nil
+	}
+	withdrawn := d.asked && !d.acted && d.said.Len() > 0
+	d.forget()
+	d.asked, d.step = true, idx
+	if !withdrawn {
+		return nil
+	}
+	return d.line("[that was withdrawn; the model is asked again]")
+}
+
+// forget makes d ready for another model step, or another run.
+func (d *display) forget() {
+	d.asked, d.acted = false, false
+	d.said.Reset()
+}
+
+// answer shows the answer of a run, if it is not what the last model step has said.
+func (d *display) answer(output json.RawMessage) error {
+	var of struct{ Text string }
+	if !d.asked || json.Unmarshal(output, &of) != nil || of.Text == "" || of.Text == d.said.String() {
+		return nil
+	}
+	if d.said.Len() > 0 {
+		if err := d.line("[the answer is]"); err != nil {
+			return err
+		}
+	}
+	return d.text(cli.Harmless(of.Text))
 }
 
 func (d *display) text(s string) error {
@@ -330,6 +370,8 @@ func howToApprove(approval string) string {
 
 func (d *display) frame(f Frame) error {
 	var v struct {
+		Idx           int       `json:"idx"`
+		Kind          string    `json:"kind"`
 		Text          string    `json:"text"`
 		Tool          string    `json:"tool"`
 		OK            bool      `json:"ok"`
@@ -343,14 +385,29 @@ func (d *display) frame(f Frame) error {
 		TokensIn      int64     `json:"tokens_in"`
 		TokensOut     int64     `json:"tokens_out"`
 		CostUSD       float64   `json:"cost_usd"`
+		Output        json.RawMessage
 	}
 	if err := json.Unmarshal(f.Data, &v); err != nil {
 		return err
 	}
 	switch f.Type {
+	case "run.started", "run.failed":
+		d.forget()
+	case "step.started":
+		switch v.Kind {
+		case "llm":
+			return d.modelStep(v.Idx)
+		case "tool":
+			d.acted = true
+		}
 	case "llm.delta":
+		if err := d.modelStep(v.Idx); err != nil {
+			return err
+		}
+		d.said.WriteString(v.Text)
 		return d.text(cli.Harmless(v.Text))
 	case "tool.called":
+		d.acted = true
 		return d.line("[%s %s]", cli.Visible(v.Tool), cli.Visible(v.ArgsPreview))
 	case "tool.result":
 		outcome := "ok"
@@ -365,8 +422,13 @@ func (d *display) frame(f Frame) error {
 	case "run.resumed":
 		return d.line("[approval %s: %s]", cli.Visible(v.ApprovalID), cli.Visible(v.Decision))
 	case "handoff":
+		d.acted = true
 		return d.line("[%s hands over to %s]", cli.Visible(v.From), cli.Visible(v.To))
 	case "run.completed":
+		if err := d.answer(v.Output); err != nil {
+			return err
+		}
+		d.forget()
 		return d.line("[%d tokens in, %d out, %.4f USD]", v.TokensIn, v.TokensOut, v.CostUSD)
 	}
 	return nil
