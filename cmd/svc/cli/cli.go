@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,9 +98,7 @@ func Report(w io.Writer, asJSON bool, err error, code int) {
 	if errors.As(err, &known) {
 		known.Explain(&r)
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(r) // there is no other way to report it
+	_ = PrintJSONLine(w, r) // there is no other way to report it
 }
 
 // NewRoot returns the root of a command line without commands.

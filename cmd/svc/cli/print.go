@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -12,11 +14,21 @@ import (
 )
 
 // PrintJSON prints v as indented JSON.
-func PrintJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+func PrintJSON(w io.Writer, v any) error { return printJSON(w, v, "  ") }
+
+// PrintJSONLine prints v as one line of JSON.
+func PrintJSONLine(w io.Writer, v any) error { return printJSON(w, v, "") }
+
+func printJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, Harmless(strings.ToValidUTF8(b.String(), "\ufffd")))
+	return err
 }
 
 // JSONList is a list as --json shows it.

@@ -27,7 +27,8 @@ func Visible(s string) string {
 }
 
 // Harmless keeps the lines of a text and its joined characters, and escapes characters that
-// move the cursor, control the terminal or change the direction of the text.
+// move the cursor, control the terminal or change the direction of the text. JSON stays the same
+// JSON: such characters are in its strings only, and the escapes are those of JSON.
 func Harmless(s string) string {
 	return escape(s, func(r rune) bool {
 		return r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f) && !turns(r)

@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -32,6 +36,35 @@ func TestVisible(t *testing.T) {
 		if got := Harmless(in); got != want {
 			t.Errorf("harmless(%q) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+// JSON is printed so that it cannot control a terminal either, and stays the same JSON.
+func TestPrintedJSONIsHarmless(t *testing.T) {
+	t.Parallel()
+	raw := json.RawMessage("{\"input\": \"a\u009b2J\u202e<b>\x7f👩\\u001b\\n\"}")
+	var want map[string]string
+	if err := json.Unmarshal(raw, &want); err != nil {
+		t.Fatal(err)
+	}
+	for shown, show := range map[string]func(io.Writer, any) error{"{\n  \"input\": %s\n}\n": PrintJSON, "{\"input\":%s}\n": PrintJSONLine} {
+		for _, v := range []any{raw, want} {
+			var b strings.Builder
+			if err := show(&b, v); err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != fmt.Sprintf(shown, `"a\u009b2J\u202e<b>\u007f👩\u001b\n"`) {
+				t.Errorf("%q", b.String())
+			}
+			var got map[string]string
+			if err := json.Unmarshal([]byte(b.String()), &got); err != nil || got["input"] != want["input"] {
+				t.Errorf("%v %q", err, got)
+			}
+		}
+	}
+	var b strings.Builder
+	if err := PrintJSON(&b, json.RawMessage("\"\x9b\"")); err != nil || b.String() != "\"\ufffd\"\n" {
+		t.Errorf("%v %q", err, b.String())
 	}
 }
 

@@ -154,8 +154,7 @@ func (w *approvalWatch) one(ctx context.Context, id string) (*watched, error) {
 func (w *approvalWatch) show(ctx context.Context, a *watched) error {
 	out := w.cmd.OutOrStdout()
 	if cli.WantsJSON(w.cmd) {
-		_, err := fmt.Fprintln(out, compact(a.raw))
-		return err
+		return cli.PrintJSONLine(out, a.raw)
 	}
 	if a.Status != "pending" {
 		_, err := fmt.Fprintln(out, a.outcome())

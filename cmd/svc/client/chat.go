@@ -205,7 +205,7 @@ func (t *talk) frame(ctx context.Context, f Frame) error {
 	}
 	switch {
 	case t.json:
-		if _, err := fmt.Fprintln(t.cmd.OutOrStdout(), string(f.Data)); err != nil {
+		if err := cli.PrintJSONLine(t.cmd.OutOrStdout(), f.Data); err != nil {
 			return err
 		}
 	case t.asks && f.Type == "approval.required": // the question shows the same

@@ -371,3 +371,30 @@ func TestLoginAsksOnATerminal(t *testing.T) {
 		t.Errorf("asked %s", asked)
 	}
 }
+
+// What visitors and tools wrote cannot control the terminal of who reads a run, as JSON either.
+func TestJSONOfOthersIsHarmless(t *testing.T) {
+	const hostile = "a\u009b2J\u202eb"
+	recorded(t, map[string]any{"GET /v1/runs/" + runID: object{"run": object{"id": runID, "input": hostile}}})
+	out, errs, code := svc(t, nil, "runs", "get", runID)
+	var got struct{ Run struct{ Input string } }
+	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil || got.Run.Input != hostile || !strings.Contains(out, `"a\u009b2J\u202eb"`) || strings.ContainsAny(out, "\u009b\u202e") {
+		t.Errorf("exit %d, %v, %q %s", code, err, out, errs)
+	}
+	f := newFakeAPI(t)
+	for _, args := range []string{"runs|watch|" + runID + "|--json", "chat|" + agentID + "|--json"} {
+		ended := make(chan string)
+		go func() {
+			out, _, _ := svc(t, strings.NewReader("hello\n"), strings.Split(args, "|")...)
+			ended <- out
+		}()
+		f.send(t, delta(hostile), completedFrame)
+		if out := <-ended; !strings.Contains(out, `"a\u009b2J\u202eb"`) || strings.ContainsAny(out, "\u009b\u202e") {
+			t.Errorf("%s: %q", args, out)
+		}
+	}
+	feedOf(t, "event: resource.changed\ndata: {\"type\":\"resource.changed\",\"kind\":\""+hostile+"\"}\n\n")
+	if out, _, _ := svc(t, nil, "tail", "--json"); !strings.Contains(out, `"a\u009b2J\u202eb"`) || strings.ContainsAny(out, "\u009b\u202e") {
+		t.Errorf("tail: %q", out)
+	}
+}

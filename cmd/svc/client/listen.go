@@ -152,9 +152,7 @@ type listening struct {
 func (l *listening) line(v any) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	enc := json.NewEncoder(l.out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	return cli.PrintJSONLine(l.out, v)
 }
 
 // follow pulls, makes the attempts, and reports them with the next pull. It waits up to a

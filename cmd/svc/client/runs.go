@@ -266,8 +266,7 @@ func runsCancelCommand() *cobra.Command {
 func watch(cmd *cobra.Command, c *Client, run string) error {
 	if cli.WantsJSON(cmd) {
 		return follow(cmd, c, run, func(f Frame) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), string(f.Data))
-			return err
+			return cli.PrintJSONLine(cmd.OutOrStdout(), f.Data)
 		})
 	}
 	var d runDetail
@@ -397,7 +396,8 @@ func (d *display) frame(f Frame) error {
 		switch v.Kind {
 		case "llm":
 			return d.modelStep(v.Idx)
-		case "tool":
+		case "retrieval":
+		default:
 			d.acted = true
 		}
 	case "llm.delta":

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,13 +69,7 @@ func (c *Client) tail(ctx context.Context, path string, each func(Frame) error) 
 // showChange prints one frame of a feed.
 func showChange(cmd *cobra.Command, f Frame, at time.Time) error {
 	if cli.WantsJSON(cmd) {
-		var line bytes.Buffer
-		if err := json.Compact(&line, f.Data); err != nil {
-			return err
-		}
-		line.WriteByte('\n')
-		_, err := line.WriteTo(cmd.OutOrStdout())
-		return err
+		return cli.PrintJSONLine(cmd.OutOrStdout(), f.Data)
 	}
 	var v struct {
 		ID         string   `json:"id"`
