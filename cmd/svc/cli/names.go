@@ -41,6 +41,9 @@ func DigitsOf(text string) (digits string, ok bool) {
 	return digits, digits != "" && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
+// IsShortID reports whether hex digits are enough of the end of an id.
+func IsShortID(digits string) bool { return len(digits) >= shortDigits }
+
 // ShortID returns an id as lists show it: its last 8 hex digits.
 func ShortID(id string) string {
 	if _, full := FullID(id); !full {
@@ -61,7 +64,7 @@ func ShortOr(id *string) string {
 // digits of the end of its id, or, if slugs is set, by its slug.
 func Pick(what, text string, slugs bool, all []Named) (string, error) {
 	digits, isHex := DigitsOf(text)
-	short := isHex && len(digits) >= shortDigits
+	short := isHex && IsShortID(digits)
 	var found []Named
 	for _, n := range all {
 		own, _ := DigitsOf(n.ID)

@@ -95,7 +95,7 @@ func TestAgentsThreadsServersPolicies(t *testing.T) {
 		{"runs|start|" + agentID + "|x|--input|1", 2, "--input: give it or TEXT", ""},
 		{"runs|start|" + agentID + "|--input|x y", 2, "--input: must be JSON", ""},
 		{"threads|ls", 0, "THREAD    AGENT   TITLE        BY             CREATED\n000000b1  helper  Order\\u0007  user:00000001  2030-01-02T03:04:05Z\n", "GET /v1/threads, GET /v1/agents"},
-		{"threads|get|000000b1", 0, threadID + "  Order  by user:00000001, 2030-01-02T03:04:05Z\nuser: Hi\\u001b[2J\nassistant: Hello\nyou\n", "GET /v1/threads, GET /v1/threads/" + threadID + ", GET /v1/threads/" + threadID + "/messages"},
+		{"threads|get|000000b1", 0, threadID + "  Order  by user:00000001, 2030-01-02T03:04:05Z\nuser: Hi\\u001b[2J\nassistant: Hello\nyou\n", "GET /v1/search, GET /v1/threads, GET /v1/threads/" + threadID + ", GET /v1/threads/" + threadID + "/messages"},
 		{"threads|get|" + threadID + "|--json", 0, "", "GET /v1/threads/" + threadID + ", GET /v1/threads/" + threadID + "/messages"},
 		{"servers|ls", 0, "SERVER  ID        NAME  ENABLED  AUTH    ENDPOINT\nshop    000000f8  Shop  yes      bearer  https://t.example/mcp\n", "GET /v1/mcp-servers"},
 		{"servers|test|shop", 0, "orders.get  Look up\norders.list\n", "GET /v1/mcp-servers, POST " + s + "/test {}"},

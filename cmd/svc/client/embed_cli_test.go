@@ -138,12 +138,12 @@ func TestEmbedCommands(t *testing.T) {
 		{"end-users|ls", `END USER  EXTERNAL ID       NAME  EMAIL  TAGS    SINCE
 000000f3  customer-1\u0007  Kim   -      vip eu  2030-01-02T03:04:05Z` + "\n", 0, []string{"GET /v1/end-users"}},
 		{"end-users|ls|--external-id|customer-1|--tag|vip|--json", "", 0, []string{"GET /v1/end-users?external_id=customer-1&tag=vip"}},
-		{"end-users|get|000000f3|--json", "", 0, []string{"GET /v1/end-users", "GET " + person}},
+		{"end-users|get|000000f3|--json", "", 0, []string{"GET /v1/search?q=000000f3", "GET /v1/end-users", "GET " + person}},
 		{"end-users|update|" + kimEndUser + `|--name||--email|kim@example.com|--tag|vip,eu|--attributes|{"a":1}`, kimEndUser + `  customer-1\u0007  Kim  -  vip eu` + "\n", 0,
 			[]string{"PATCH " + person + ` {"attributes":{"a":1},"email":"kim@example.com","name":null,"tags":["vip","eu"]}`}},
 		{"end-users|update|" + kimEndUser, "nothing to change", 2, nil},
 		{"end-users|update|" + kimEndUser + "|--attributes|x", "--attributes: must be a JSON object", 2, nil},
-		{"end-users|delete|000000f3", "removed\n", 0, []string{"GET /v1/end-users", "DELETE " + person}},
+		{"end-users|delete|000000f3", "removed\n", 0, []string{"GET /v1/search?q=000000f3", "GET /v1/end-users", "DELETE " + person}},
 	} {
 		out, errs, code := svc(t, nil, strings.Split(row.args, "|")...)
 		asJSON := strings.HasSuffix(row.args, "--json")

@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/schemas/api"
 )
 
 // open-parts.md, Changes, Operation: full ids, short ids of at least 8 digits of
@@ -74,10 +76,11 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// bigList serves n things in pages.
-func bigList(t *testing.T, n int) (*Client, func(i int) string) {
-	idOf := func(i int) string { return fmt.Sprintf("0193b111-0000-7000-8000-0000%08x", i) }
+// bigList serves n things in pages, and a search for the ends of their ids unless kind is empty.
+func bigList(t *testing.T, n int, kind api.FoundKind) (c *Client, idOf func(i int) string, lists *atomic.Int32) {
+	idOf = func(i int) string { return fmt.Sprintf("0193b111-0000-7000-8000-0000%08x", i) }
 	limited := false
+	lists = new(atomic.Int32)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !limited { // the tenant's bucket is empty for a moment
 			limited = true
@@ -85,6 +88,21 @@ func bigList(t *testing.T, n int) (*Client, func(i int) string) {
 			fmt.Fprint(w, `{"status":429,"code":"RATE_LIMITED","retry_after":0.001}`)
 			return
 		}
+		if r.URL.Path == "/v1/search" {
+			items := []object{}
+			for i := range n {
+				if q := r.URL.Query().Get("q"); strings.HasSuffix(strings.ReplaceAll(idOf(i), "-", ""), q) {
+					items = append(items, object{"kind": "thread", "id": "0193b222-0000-7000-8000-0000" + q[max(len(q)-8, 0):]}, object{"kind": kind, "id": idOf(i), "title": "T"})
+				}
+			}
+			if kind == "" {
+				w.WriteHeader(http.StatusNotFound)
+			} else if err := json.NewEncoder(w).Encode(object{"items": items}); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		lists.Add(1)
 		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 		size, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 		items := []object{}
@@ -100,12 +118,12 @@ func bigList(t *testing.T, n int) (*Client, func(i int) string) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	return &Client{Base: srv.URL, Key: "svc_test", Tenant: "tenant", HTTP: &http.Client{}}, idOf
+	return &Client{Base: srv.URL, Key: "svc_test", Tenant: "tenant", HTTP: &http.Client{}}, idOf, lists
 }
 
 func TestFindReadsAllPages(t *testing.T) {
 	t.Parallel()
-	c, idOf := bigList(t, 350)
+	c, idOf, _ := bigList(t, 350, "")
 	for _, i := range []int{0, 99, 100, 349} {
 		if got, err := c.find(t.Context(), approvalKind, fmt.Sprintf("%08x", i)); err != nil || got != idOf(i) {
 			t.Errorf("%d: %s %v", i, got, err)
@@ -122,11 +140,26 @@ func TestFindReadsAllPages(t *testing.T) {
 // What was not looked through may end alike.
 func TestAShortIDOfAPartIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	c, idOf := bigList(t, maxLooked+1)
+	c, idOf, _ := bigList(t, maxLooked+1, "")
 	if got, err := c.find(t.Context(), runKind, "00000005"); err == nil || !strings.Contains(err.Error(), "give the full id") || !strings.Contains(err.Error(), idOf(5)) {
 		t.Errorf("%s %v", got, err)
 	}
 	if got, err := c.find(t.Context(), agentKind, "s5"); err != nil || got != idOf(5) { // slugs are unique
 		t.Errorf("a slug: %s %v", got, err)
+	}
+}
+
+// Of kinds with many things a search finds one by its short id, however many there are.
+func TestAShortIDIsSearchedFor(t *testing.T) {
+	t.Parallel()
+	c, idOf, lists := bigList(t, maxLooked+1, api.FoundRun)
+	if got, err := c.findAll(t.Context(), runKind, []string{"00000005", "8000-000000002710"}); err != nil || !slices.Equal(got, []string{idOf(5), idOf(10_000)}) || lists.Load() != 0 {
+		t.Errorf("%v %v, %d lists", got, err, lists.Load())
+	}
+	for text, says := range map[string]string{"ffffffff": `no run's id ends with "ffffffff"`, "0193b111": "the beginning of an id names nothing", "05": "too short"} {
+		before := lists.Load()
+		if got, err := c.find(t.Context(), runKind, text); err == nil || !strings.Contains(err.Error(), says) || lists.Load() != before+1 {
+			t.Errorf("%s: %s %v, %d lists", text, got, err, lists.Load()-before)
+		}
 	}
 }

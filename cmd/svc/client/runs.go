@@ -166,7 +166,7 @@ func slugsOf(cmd *cobra.Command, k kind, n int) (slugTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := c.nameable(cmd.Context(), k)
+	all, _, err := c.nameable(cmd.Context(), k, maxLooked)
 	if err != nil {
 		return nil, err
 	}

@@ -214,7 +214,7 @@ func TestWorkflowRuns(t *testing.T) {
 		{"runs|ls|--workflow|refunds|--agent|x", 2, "agent workflow", ""},
 		{"runs|ls|--trigger|000000e2", 0, listed, "GET /v1/triggers, GET /v1/runs, GET /v1/workflows"},
 		{"runs|ls|--trigger|Mornings", 1, "is not a valid trigger id", ""},
-		{"workflows|event|000000c1|paid", 0, "000000c1  accepted\n", `GET /v1/runs, POST /v1/workflows/runs/` + runID + `/events {"name":"paid"}`},
+		{"workflows|event|000000c1|paid", 0, "000000c1  accepted\n", `GET /v1/search, GET /v1/runs, POST /v1/workflows/runs/` + runID + `/events {"name":"paid"}`},
 		{"workflows|event|" + runID + `|paid|--payload|{"eur":1}|--id|e-1`, 0, "000000c1  accepted\n", `POST /v1/workflows/runs/` + runID + `/events {"id":"e-1","name":"paid","payload":{"eur":1}}`},
 		{"workflows|event|" + runID + "|paid|--payload|x", 2, "--payload: must be JSON", ""},
 		{"workflows|event|" + secondID + "|paid", 1, "RUN_TERMINAL: The run has ended.", `POST /v1/workflows/runs/` + secondID + `/events {"name":"paid"}`},
