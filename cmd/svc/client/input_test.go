@@ -25,6 +25,9 @@ func TestAnInterruptLeavesAQuestion(t *testing.T) {
 		{"agents|create|--name|x|--manifest|-", "", "interrupted"},
 		{"skills|record|https://portal.example.com/|--name|Claim|--own", "press Enter here", "interrupted"},
 	} {
+		if strings.HasPrefix(row.args, "skills|") {
+			newFakeSkills(t)
+		}
 		started := make(chan func(), 1)
 		var terminal *os.File
 		tt := clitest.AtTerminal(t, func(ctx context.Context, in *os.File, out, errs *clitest.Output) int {

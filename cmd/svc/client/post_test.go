@@ -67,7 +67,7 @@ func TestAPostIsRepeatedUnderItsKey(t *testing.T) {
 	}
 	said := took()
 	if len(said) != 7 || !strings.HasSuffix(said[0], ` {"url":"https://shop.example.com"}`) || len(strings.Fields(said[0])[0]) < 20 {
-		t.Errorf("%q", said)
+		t.Fatalf("%q", said)
 	}
 	for _, s := range said {
 		if s != said[0] {

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -213,12 +214,13 @@ func TestSkillsRecord(t *testing.T) {
 		{"record|https://portal.example.com/|--name|Claim", "--own", 2},
 		{ok + "--commit|s3|--reads-only", "one of", 2},
 		{"record|https://dark.example|--name|Claim|--own|--commit|s3", "no display", 1},
+		{ok + "--commit|s3|--param|s2=order|--slug|claim", `a skill "claim" exists already`, 1},
 		{ok + "--param|s2=order", "--commit or --reads-only", 2},
 		{ok + "--commit|s3|--param|s2", "step=name", 2},
 		{ok + "--commit|s9|--param|s2=order", "names no step", 1},
 		{ok + "--commit|s3|--param|s1=order", "types a secret", 1},
 		{ok + `--commit|s3|--param|s2=order|--params|{"order":"gone"}`, "did not land at step s2: No element was found. Nothing was saved", 1},
-		{ok + "--commit|s3|--param|s2=order|--slug|claim|--out|" + file, skillID + "  claim  enabled\n", 0},
+		{ok + "--commit|s3|--param|s2=order|--slug|claims|--out|" + file, skillID + "  claim  enabled\n", 0},
 	} {
 		lessonClosed = false
 		out, stderr, code := svc(t, nil, append([]string{"skills"}, strings.Split(row.args, "|")...)...)
@@ -228,7 +230,7 @@ func TestSkillsRecord(t *testing.T) {
 		if strings.Contains(stderr, "s3") && strings.HasPrefix(row.args, ok) && code != 2 && !lessonClosed {
 			t.Errorf("%s: the browser is open", row.args)
 		}
-		asked := f.took()
+		asked := slices.DeleteFunc(f.took(), func(line string) bool { return line == "GET /v1/browser-skills" })
 		if code != 0 && len(asked) > 0 {
 			t.Errorf("%s asked %v", row.args, asked)
 		}
@@ -239,5 +241,25 @@ func TestSkillsRecord(t *testing.T) {
 	b, err := os.ReadFile(file)
 	if err != nil || strings.Contains(string(b), "hush-7") || !strings.Contains(string(b), `"secret_ref": "password"`) {
 		t.Errorf("%v %s", err, b)
+	}
+}
+
+// A step that is mistyped is asked for again, and what was shown outlives a refusal.
+func TestWhatWasShownIsNotLost(t *testing.T) {
+	f := newFakeSkills(t)
+	t.Chdir(t.TempDir())
+	tt := atTerminal(t, "skills", "record", "https://portal.example.com/", "--name", "Claim", "--own")
+	for _, line := range []string{"\n", "9\n", "s1\n", "s3 \n", "\n"} {
+		tt.Types(line)
+	}
+	tt.Leaves(0)
+	if asked := f.took(); !strings.Contains(strings.Join(asked, "\n"), `"commit_step_id":"s3"`) || strings.Count(tt.Errs.String(), "Which step") != 3 {
+		t.Errorf("asked %q, said %s", asked, tt.Errs.String())
+	}
+	recorded(t, map[string]any{"GET /v1/browser-skills": object{"items": []object{}}, "POST /v1/browser-skills": object{"status": 422, "code": "VALIDATION", "detail": "no"}})
+	_, errs, code := svc(t, nil, "skills", "record", "https://portal.example.com/", "--name", "A Claim", "--own", "--commit", "s3", "--param", "s2=order")
+	b, err := os.ReadFile("skill-a-claim.json")
+	if code != 1 || !strings.Contains(errs, "VALIDATION: no\nWhat you showed is kept in skill-a-claim.json, without secrets") || err != nil || strings.Contains(string(b), "hush-7") || !strings.Contains(string(b), `"commit_step_id": "s3"`) {
+		t.Errorf("exit %d, %v, %s\n%s", code, err, errs, b)
 	}
 }

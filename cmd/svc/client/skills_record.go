@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +38,7 @@ What you type into a password field is a secret: it is shown nowhere, and is sen
   Alt-click        picks the element as a result field
   Alt-Shift-click  marks it as the commit step, without clicking
 
-Press Enter here, or close the window, when you have shown everything. Then say which values are parameters. The skill is tried
+Press Enter here when you have shown everything, also after you closed the window. Then say which values are parameters. The skill is tried
 as a dry run in a fresh window before it is saved. On a machine without a display, record over the API: the guide says how.`
 
 type recordFlags struct {
@@ -78,6 +80,9 @@ func recordSkill(cmd *cobra.Command, teach Teacher, url string, f *recordFlags) 
 	}
 	c, err := newClient()
 	if err != nil {
+		return err
+	}
+	if err := f.free(cmd.Context(), c); err != nil {
 		return err
 	}
 	errs := cmd.ErrOrStderr()
@@ -133,7 +138,31 @@ func recordSkill(cmd *cobra.Command, teach Teacher, url string, f *recordFlags) 
 	if d.CommitStepID == "" {
 		body["policy"] = map[string]any{"approval": skill.NoneForIdempotentReads, "risk_level": "low"}
 	}
-	return callAndShow(cmd, c, http.MethodPost, skillKind.path, body, printSkill)
+	err = callAndShow(cmd, c, http.MethodPost, skillKind.path, body, printSkill)
+	if err != nil && f.out == "" {
+		name := "skill-" + cmp.Or(cli.SlugOf(f.slug), cli.SlugOf(f.name), "recorded") + ".json"
+		if unwritten := writeDefinition(name, d); unwritten != nil {
+			return errors.Join(err, unwritten)
+		}
+		return fmt.Errorf("%w\nWhat you showed is kept in %s, without secrets", err, name)
+	}
+	return err
+}
+
+// free checks that skills can be read and that the slug is free, before the person shows anything.
+func (f *recordFlags) free(ctx context.Context, c *Client) error {
+	most := 1
+	if f.slug != "" {
+		most = maxLooked
+	}
+	all, _, err := c.nameable(ctx, skillKind, most)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(n cli.Named) bool { return n.Slug == f.slug && f.slug != "" }) {
+		return fmt.Errorf("--slug: a skill %q exists already", cli.Visible(f.slug))
+	}
+	return nil
 }
 
 // mark binds parameters and marks the commit step, as the flags say, or as the person answers.
@@ -145,9 +174,19 @@ func (f *recordFlags) mark(in *asker, r *skill.Recording) error {
 		if !in.terminal {
 			return cli.WrongUse(errors.New("no commit step is marked: give --commit or --reads-only"))
 		}
-		var err error
-		if f.commit, err = in.line("Which step changes something at the site (its id; empty: none, it only reads)? "); err != nil {
-			return err
+		for {
+			step, err := in.line("Which step changes something at the site (its id; empty: none, it only reads)? ")
+			if step = strings.TrimSpace(step); err != nil || step == "" {
+				if err != nil {
+					return err
+				}
+				break
+			}
+			err = r.Commit(step)
+			if err == nil {
+				break
+			}
+			fmt.Fprintln(in.cmd.ErrOrStderr(), cli.Visible(err.Error()))
 		}
 	}
 	if f.commit != "" {
