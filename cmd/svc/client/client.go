@@ -468,8 +468,42 @@ func callAndShow[V any](cmd *cobra.Command, c *Client, method, path string, body
 	return show(cmd.OutOrStdout(), v)
 }
 
-// remove deletes the resource at path and reports it.
+// asking adds --yes to a command that calls agreed.
+func asking(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("yes", false, "ask nothing; only at a terminal is anything asked")
+	return cmd
+}
+
+// agreed asks a person at a terminal before something is done that cannot be undone, and shows what the
+// resource at path is. Scripts are not asked.
+func agreed(cmd *cobra.Command, c *Client, path, what string) error {
+	if yes, err := cmd.Flags().GetBool("yes"); yes || err != nil || !isTerminal(cmd.InOrStdin()) {
+		return err
+	}
+	var thing json.RawMessage
+	var wrapped struct{ Skill json.RawMessage }
+	_ = c.Call(cmd.Context(), http.MethodGet, path, nil, &thing) // a grant cannot be read: it is asked about by its id
+	_ = json.Unmarshal(thing, &wrapped)
+	label := cli.ShortID(path[strings.LastIndexByte(path, '/')+1:])
+	for _, item := range []json.RawMessage{wrapped.Skill, thing} {
+		if of, err := nameOf(item); err == nil && of.Label != "" {
+			label += "  " + of.Label
+			break
+		}
+	}
+	return confirm(cmd, false, what+": "+label+". Go on?")
+}
+
+// remove deletes the resource at path and reports it. Its commands are asking.
 func remove(cmd *cobra.Command, c *Client, path string) error {
+	return removeThat(cmd, c, path, cmd.Short)
+}
+
+// removeThat is remove with a text that says what is deleted.
+func removeThat(cmd *cobra.Command, c *Client, path, what string) error {
+	if err := agreed(cmd, c, path, what); err != nil {
+		return err
+	}
 	if err := c.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 		return err
 	}

@@ -233,9 +233,12 @@ func embedKeysUpdateCommand() *cobra.Command {
 }
 
 func embedKeysRotateCommand() *cobra.Command {
-	return onOne(embedKeyKind, "rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *Client, path string) error {
+	return asking(onOne(embedKeyKind, "rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *Client, path string) error {
+		if err := agreed(cmd, c, path, cmd.Short); err != nil {
+			return err
+		}
 		return callAndShow(cmd, c, http.MethodPost, path+"/rotate", nil, printOnce)
-	})
+	}))
 }
 
 func embedKeysSecretCommand() *cobra.Command {
@@ -248,7 +251,7 @@ func embedKeysSecretCommand() *cobra.Command {
 }
 
 func embedKeysRevokeCommand() *cobra.Command {
-	return onOne(embedKeyKind, "revoke", "revoke an embed key for good", remove)
+	return asking(onOne(embedKeyKind, "revoke", "revoke an embed key for good", remove))
 }
 
 // endUserShown is an end user as the API shows it.
@@ -265,7 +268,7 @@ func endUsersCommand() *cobra.Command {
 	cmd := cli.Group("end-users", "list, read and change the end users of your product")
 	cmd.Long = idHelp
 	cmd.AddCommand(endUsersListCommand(), onOne(endUserKind, "get", "one end user", show), endUsersUpdateCommand(),
-		onOne(endUserKind, "rm", "delete an end user with all data", remove))
+		asking(onOne(endUserKind, "rm", "delete an end user with all data", remove)))
 	return cmd
 }
 

@@ -66,3 +66,36 @@ func shows(t *testing.T, terminal *os.File) bool {
 	}
 	return is.Lflag&unix.ECHO != 0
 }
+
+// What cannot be undone is shown and asked about at a terminal; a script is not asked.
+func TestWhatCannotBeUndoneIsAskedAbout(t *testing.T) {
+	const thing = "0193f111-0000-7000-8000-0000000e5e01"
+	answers := map[string]any{}
+	paths := map[string]string{"kb|rm": "knowledge-bases", "end-users|rm": "end-users", "skills|rm": "browser-skills", "embed-keys|revoke": "embed-keys", "embed-keys|rotate": "embed-keys",
+		"webhooks|rm": "webhooks", "webhooks|rotate": "webhooks", "triggers|rm": "triggers", "triggers|rotate": "triggers"}
+	for _, path := range paths {
+		at := "/v1/" + path + "/" + thing
+		answers["GET "+at], answers["DELETE "+at] = object{"id": thing, "name": "Kim\x1b"}, object{}
+		answers["POST "+at+"/rotate"], answers["POST "+at+"/rotate-secret"] = object{"id": thing}, object{"id": thing}
+	}
+	answers["GET /v1/browser-skills/"+thing] = object{"skill": object{"id": thing, "name": "Kim\x1b"}}
+	took := recorded(t, answers)
+	for args := range paths {
+		words := append(strings.Split(args, "|"), thing)
+		for answer, code := range map[string]int{"n\n": 1, "y\n": 0} {
+			tt := atTerminal(t, words...)
+			tt.Types(answer)
+			tt.Leaves(code)
+			asked := took()
+			if said := tt.Errs.String(); !strings.Contains(said, `: 000e5e01  Kim\u001b. Go on? [y/N] `) || len(asked) != 2-code || !strings.HasPrefix(asked[0], "GET ") {
+				t.Errorf("%s, %q: asked %q, said %q", args, answer, asked, said)
+			}
+		}
+		tt := atTerminal(t, append(words, "--yes")...)
+		tt.Leaves(0)
+		_, _, code := svc(t, strings.NewReader(""), words...)
+		if asked := took(); code != 0 || len(asked) != 2 || strings.HasPrefix(asked[0], "GET ") || asked[0] != asked[1] || strings.Contains(tt.Errs.String(), "Go on") {
+			t.Errorf("%s: exit %d, asked %q", args, code, asked)
+		}
+	}
+}

@@ -670,8 +670,8 @@ func knowledgeRemoveCommand() *cobra.Command {
 	document := filledFlag(cmd, "document", "", "delete this document only")
 	source := filledFlag(cmd, "source", "", "delete this source with its documents only")
 	cmd.MarkFlagsMutuallyExclusive("document", "source")
-	return onBase(cmd, func(cmd *cobra.Command, c *Client, base string, _ []string) error {
-		path := baseKind.at(base)
+	return onBase(asking(cmd), func(cmd *cobra.Command, c *Client, base string, _ []string) error {
+		path, what := baseKind.at(base), "delete a knowledge base with all in it"
 		for of, text := range map[kind]string{documentsOf(base): *document, sourcesOf(base): *source} {
 			if text == "" {
 				continue
@@ -680,8 +680,8 @@ func knowledgeRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			path = of.at(found)
+			path, what = of.at(found), "delete a "+of.what
 		}
-		return remove(cmd, c, path)
+		return removeThat(cmd, c, path, what)
 	})
 }

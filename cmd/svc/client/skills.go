@@ -79,7 +79,7 @@ func skillsCommand(teach Teacher) *cobra.Command {
 	cmd := cli.Group("skills", "browser skills: work on web sites as tools of agents")
 	cmd.Long = idHelp
 	cmd.AddCommand(skillsListCommand(), onOne(skillKind, "get", "one skill, with its grants and last runs", show), skillsCreateCommand(), skillsRecordCommand(teach), skillsUpdateCommand(),
-		onOne(skillKind, "rm", "delete a skill with its grants and runs", remove),
+		asking(onOne(skillKind, "rm", "delete a skill with its grants and runs", remove)),
 		skillsDryRunCommand(), skillsRunsCommand(), skillsShowCommand(), skillsGrantCommand(), skillsRevokeCommand())
 	return cmd
 }
@@ -347,7 +347,7 @@ func skillsGrantCommand() *cobra.Command {
 }
 
 func skillsRevokeCommand() *cobra.Command {
-	return &cobra.Command{
+	return asking(&cobra.Command{
 		Use: "revoke SKILL GRANT", Short: "take a grant of a skill away; the next call is refused already", Args: cobra.ExactArgs(2), ValidArgsFunction: completes(skillKind, 1),
 		RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
@@ -365,5 +365,5 @@ func skillsRevokeCommand() *cobra.Command {
 			}
 			return remove(cmd, c, grants.at(grant))
 		}),
-	}
+	})
 }

@@ -165,13 +165,16 @@ func triggersEnableCommand(use, short string, on bool) *cobra.Command {
 }
 
 func triggersRemoveCommand() *cobra.Command {
-	return onOne(triggerKind, "rm", "remove a trigger; its runs stay", remove)
+	return asking(onOne(triggerKind, "rm", "remove a trigger; its runs stay", remove))
 }
 
 func triggersRotateCommand() *cobra.Command {
-	return onOne(triggerKind, "rotate", "give a hook another secret; the old one is refused at once", func(cmd *cobra.Command, c *Client, path string) error {
+	return asking(onOne(triggerKind, "rotate", "give a hook another secret; the old one is refused at once", func(cmd *cobra.Command, c *Client, path string) error {
+		if err := agreed(cmd, c, path, cmd.Short); err != nil {
+			return err
+		}
 		return triggerOnce(cmd, c, path+"/rotate-secret", nil)
-	})
+	}))
 }
 
 func triggersFireCommand() *cobra.Command {

@@ -127,13 +127,16 @@ func webhooksEnableCommand(use, short string, on bool) *cobra.Command {
 }
 
 func webhooksRemoveCommand() *cobra.Command {
-	return onOne(endpointKind, "rm", "remove an endpoint, with its deliveries", remove)
+	return asking(onOne(endpointKind, "rm", "remove an endpoint, with its deliveries", remove))
 }
 
 func webhooksRotateCommand() *cobra.Command {
-	return onOne(endpointKind, "rotate", "give an endpoint another secret; from now on it signs everything", func(cmd *cobra.Command, c *Client, path string) error {
+	return asking(onOne(endpointKind, "rotate", "give an endpoint another secret; from now on it signs everything", func(cmd *cobra.Command, c *Client, path string) error {
+		if err := agreed(cmd, c, path, cmd.Short); err != nil {
+			return err
+		}
 		return webhookOnce(cmd, c, path+"/rotate-secret", nil)
-	})
+	}))
 }
 
 // sendAgain makes a call that sends an event, and prints the delivery's id.
