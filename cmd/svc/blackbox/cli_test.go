@@ -265,7 +265,7 @@ func TestClientCommands(t *testing.T) {
 			kinds = append(kinds, f.Type)
 		}
 	}
-	if want := []string{"run.started", "step.started", "llm.delta", "run.completed"}; !slices.Equal(kinds, want) {
+	if want := []string{"thread", "run.started", "step.started", "llm.delta", "run.completed"}; !slices.Equal(kinds, want) {
 		t.Errorf("chat --json: %v, want %v", kinds, want)
 	}
 	if _, stderr := cli(1, "/fail no luck\n/say still here\n", "chat", "helper"); !strings.Contains(stderr, "MODEL_ERROR") || !strings.HasSuffix(stderr, "svc: 1 of 2 answers failed\n") {
@@ -292,9 +292,9 @@ func TestClientCommands(t *testing.T) {
 	cli(1, "", "runs", "get", "01890a5d-ac96-774b-bcce-b302099a8057")
 	cli(1, "", "runs", "get", "../agents")
 
-	out, _ = cli(0, "", "runs", "ls", "--status", "succeeded", "--limit", "2")
-	if rows := strings.Split(strings.TrimSpace(out), "\n"); len(rows) != 4 || !strings.HasPrefix(rows[0], "RUN ") || !strings.HasPrefix(rows[1], run[28:]+"  succeeded  helper ") {
-		t.Errorf("ls: %s", out)
+	out, more := cli(0, "", "runs", "ls", "--status", "succeeded", "--limit", "2")
+	if rows := strings.Split(strings.TrimSpace(out), "\n"); len(rows) != 3 || more != "there are more: --limit 20\n" || !strings.HasPrefix(rows[0], "RUN ") || !strings.HasPrefix(rows[1], run[28:]+"  succeeded  helper ") {
+		t.Errorf("ls: %s%s", out, more)
 	}
 	var page struct {
 		Items      []client.RunView

@@ -342,8 +342,8 @@ func TestTriggerCommands(t *testing.T) {
 	if out := cli(0, "ls"); strings.Count(out, "\n") != 4 || !strings.Contains(out, daily.NextFireAt.Format(time.RFC3339)) || !strings.Contains(out, *hook.HookURL) || strings.Contains(out, "hksec") {
 		t.Errorf("ls: %s", out)
 	}
-	if out := cli(0, "ls", "--limit", "2"); !strings.Contains(out, "there are more") {
-		t.Errorf("ls --limit 2: %s", out)
+	if out, stderr, code := n.run(c.environment(), "", "triggers", "ls", "--limit", "2"); code != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(stderr, "there are more") {
+		t.Errorf("ls --limit 2: code %d %s%s", code, out, stderr)
 	}
 	if out := cli(0, "get", hook.ID[len(hook.ID)-8:]); !strings.Contains(out, hook.ID) || strings.Contains(out, "secret") {
 		t.Errorf("get: %s", out)

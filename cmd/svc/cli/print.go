@@ -60,7 +60,8 @@ func PrintList[V any](cmd *cobra.Command, items []json.RawMessage, next *string,
 	return PrintMore(cmd, most)
 }
 
-// PrintNone prints that a list is empty, or that no item fits the filters.
+// PrintNone tells a person that a list is empty, or that no item fits the filters. The output, which
+// programs count, stays empty.
 func PrintNone(cmd *cobra.Command, things string) error {
 	said := "no " + things
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -68,13 +69,13 @@ func PrintNone(cmd *cobra.Command, things string) error {
 			said = "no " + things + " fit these filters"
 		}
 	})
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), said)
+	_, err := fmt.Fprintln(cmd.ErrOrStderr(), said)
 	return err
 }
 
-// PrintMore prints that a list has more items than were asked for.
+// PrintMore tells a person that a list has more items than were asked for.
 func PrintMore(cmd *cobra.Command, most int) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10*most)
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "there are more: --limit %d\n", 10*most)
 	return err
 }
 

@@ -261,10 +261,10 @@ func TestApprovalsLs(t *testing.T) {
 	if asked := f.took(); len(asked) != 1 || asked[0] != "GET /v1/approvals?agent_id="+agentID+"&limit=100&status=pending" {
 		t.Errorf("asked %v", asked)
 	}
-	if out, _, code := svc(t, nil, "approvals", "ls", "--status", "expired"); code != 0 || out != "no approvals fit these filters\n" {
-		t.Errorf("none: code %d %s", code, out)
+	if out, errs, code := svc(t, nil, "approvals", "ls", "--status", "expired"); code != 0 || out != "" || errs != "no approvals fit these filters\n" {
+		t.Errorf("none: code %d %s%s", code, out, errs)
 	}
-	if out, _, _ := svc(t, nil, "approvals", "ls", "--limit", "1"); !strings.HasSuffix(out, "there are more: --limit 10\n") || strings.Count(out, "    args ") != 1 {
+	if out, errs, _ := svc(t, nil, "approvals", "ls", "--limit", "1"); errs != "there are more: --limit 10\n" || strings.Count(out, "    args ") != 1 {
 		t.Errorf("one of two: %s", out)
 	}
 	if _, stderr, code := svc(t, nil, "approvals", "ls", "--limit", "0"); code != 2 || !strings.Contains(stderr, "--limit") {

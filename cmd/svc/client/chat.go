@@ -26,7 +26,8 @@ func chatCommand() *cobra.Command {
 		Use:   "chat AGENT",
 		Short: "talk to a published agent, by its slug or id, on a new thread",
 		Long: "Each line of the input is one message; the answer streams as it is written. An empty line or the end of the input ends the talk.\n" +
-			"On a terminal, calls that wait for an approval can be decided in place. In a pipe the exit code is 1 if an answer failed.",
+			"On a terminal, calls that wait for an approval can be decided in place. In a pipe the exit code is 1 if an answer failed.\n" +
+			"With --json the first line has the type thread and the thread_id, and each further one is the JSON of a frame.",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(agentKind, 1),
 		RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
@@ -61,8 +62,13 @@ func chat(cmd *cobra.Command, c *Client, agent string, options map[string]any) e
 	}
 	t := &talk{cmd: cmd, client: c, in: newTyped(cmd.InOrStdin()), out: &display{w: cmd.OutOrStdout()}, json: cli.WantsJSON(cmd)}
 	t.asks = !t.json && isTerminal(cmd.InOrStdin())
-	if !t.json {
-		fmt.Fprintf(cmd.OutOrStdout(), "thread %s; an empty line ends the talk\n", thread.ID)
+	if t.json {
+		err = cli.PrintJSONLine(cmd.OutOrStdout(), map[string]string{"type": "thread", "thread_id": thread.ID})
+	} else {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "thread %s; an empty line ends the talk\n", cli.Visible(thread.ID))
+	}
+	if err != nil {
+		return err
 	}
 	asked, failed := 0, 0
 	for {
@@ -91,9 +97,9 @@ func chat(cmd *cobra.Command, c *Client, agent string, options map[string]any) e
 		}
 		if err == nil {
 			err = t.follow(ctx, posted.RunID)
-		}
-		if ctx.Err() != nil {
-			return err
+			if ctx.Err() != nil {
+				return goesOn(posted.RunID)
+			}
 		}
 		if err != nil {
 			failed++ // the conversation continues
@@ -435,6 +441,6 @@ func (t *typed) next(ctx context.Context) (string, error) {
 		t.taken(l)
 		return l.text, l.err
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return "", errInterrupted
 	}
 }

@@ -252,7 +252,7 @@ func TestEmptyListsSaySo(t *testing.T) {
 		lists++
 		args := strings.Fields(group)[1:]
 		out, stderr, code := svc(t, nil, args...)
-		if code != 0 || stderr != "" || !regexp.MustCompile(`\Ano [a-z ]+\n\z`).MatchString(out) {
+		if code != 0 || out != "" || !regexp.MustCompile(`\Ano [a-z ]+\n\z`).MatchString(stderr) {
 			t.Errorf("%s: code %d %q %q", group, code, out, stderr)
 		}
 		out, _, code = svc(t, nil, append(args, "--json")...)
@@ -272,15 +272,15 @@ func TestEmptyListsSaySo(t *testing.T) {
 		if filter == "since" {
 			value = "24h"
 		}
-		if out, _, code := svc(t, nil, append(args, "--"+filter, value)...); code != 0 || !strings.HasSuffix(out, " fit these filters\n") {
-			t.Errorf("%s --%s: code %d %q", group, filter, code, out)
+		if _, errs, code := svc(t, nil, append(args, "--"+filter, value)...); code != 0 || !strings.HasSuffix(errs, " fit these filters\n") {
+			t.Errorf("%s --%s: code %d %q", group, filter, code, errs)
 		}
 	})
 	if lists < 10 {
 		t.Errorf("only %d lists", lists)
 	}
-	if out, _, code := svc(t, nil, "webhooks", "deliveries", hookID); code != 0 || out != "no deliveries\n" {
-		t.Errorf("deliveries: code %d %q", code, out)
+	if _, errs, code := svc(t, nil, "webhooks", "deliveries", hookID); code != 0 || errs != "no deliveries\n" {
+		t.Errorf("deliveries: code %d %q", code, errs)
 	}
 }
 

@@ -133,6 +133,9 @@ func (f *embedKeyFlags) add(cmd *cobra.Command) {
 // body returns the request body of the given flags.
 func (f *embedKeyFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	body := map[string]any{}
+	if f.theme == "-" && f.config == "-" {
+		return nil, cli.WrongUse(errors.New("--theme and --config cannot both be the input"))
+	}
 	for flag, set := range map[string]func() error{
 		"name":              func() error { body["name"] = f.name; return nil },
 		"origin":            func() error { body["allowed_origins"] = given(f.origins); return nil },

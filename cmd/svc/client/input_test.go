@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -97,5 +98,72 @@ func TestWhatCannotBeUndoneIsAskedAbout(t *testing.T) {
 		if asked := took(); code != 0 || len(asked) != 2 || strings.HasPrefix(asked[0], "GET ") || asked[0] != asked[1] || strings.Contains(tt.Errs.String(), "Go on") {
 			t.Errorf("%s: exit %d, asked %q", args, code, asked)
 		}
+	}
+}
+
+// An interrupt ends what goes on without an end, and says how to go on with the rest.
+func TestAnInterruptWhileFollowing(t *testing.T) {
+	for _, args := range []string{"runs|watch|" + runID, "chat|" + agentID} {
+		f := newFakeAPI(t) // its own: the stream that is left may take a frame of the next
+		ctx, interrupt := context.WithCancel(within(t, time.Minute))
+		out, errs, ended := &clitest.Output{}, &clitest.Output{}, make(chan int, 1)
+		go func() { ended <- execute(ctx, strings.Split(args, "|"), strings.NewReader("hello\n"), out, errs) }()
+		f.send(t, delta("Hello"))
+		eventually(t, ctx, args, func() bool { return strings.Contains(out.String(), "Hello") })
+		interrupt()
+		if code := <-ended; code != 1 || errs.String() != "svc: interrupted; the run goes on: svc runs watch 000000c1\n" {
+			t.Errorf("%s: exit %d, %q", args, code, errs.String())
+		}
+	}
+	c, _ := streamOf(t, func(w http.ResponseWriter, r *http.Request) {
+		saying(fed)(w, r)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	t.Setenv("SVC_URL", c.Base)
+	ctx, interrupt := context.WithCancel(within(t, time.Minute))
+	out, errs, ended := &clitest.Output{}, &clitest.Output{}, make(chan int, 1)
+	go func() { ended <- execute(ctx, []string{"tail"}, nil, out, errs) }()
+	eventually(t, ctx, "tail", func() bool { return strings.Contains(out.String(), "connected") })
+	interrupt()
+	if code := <-ended; code != 0 || errs.String() != "" {
+		t.Errorf("tail: exit %d, %q", code, errs.String())
+	}
+}
+
+// With --json a failed run has its own code, and a chat names its thread.
+func TestJSONOfRuns(t *testing.T) {
+	f := newFakeAPI(t)
+	for args, says := range map[string]string{"runs|watch|" + runID + "|--json": "", "chat|" + agentID + "|--json": `{"thread_id":"` + threadID + `","type":"thread"}` + "\n"} {
+		type end struct {
+			out, errs string
+			code      int
+		}
+		ended := make(chan end)
+		go func() {
+			out, errs, code := svc(t, strings.NewReader("hello\n"), strings.Split(args, "|")...)
+			ended <- end{out, errs, code}
+		}()
+		f.send(t, `{"type":"run.failed","code":"MODEL_ERROR","message":"no"}`)
+		if e := <-ended; e.code != 1 || !strings.HasPrefix(e.errs, `{"code":"MODEL_ERROR","detail":"the run failed: MODEL_ERROR: no"`) || !strings.HasPrefix(e.out, says) {
+			t.Errorf("%s: exit %d, %q %q", args, e.code, e.out, e.errs)
+		}
+	}
+	if _, errs, code := svc(t, strings.NewReader("{}"), "embed-keys", "create", agentID, "--name", "x", "--origin", "*", "--theme", "-", "--config", "-"); code != 2 || !strings.Contains(errs, "cannot both be the input") {
+		t.Errorf("two inputs: exit %d, %s", code, errs)
+	}
+}
+
+// Progress stays on one line, however narrow the terminal is.
+func TestProgressStaysOnItsLine(t *testing.T) {
+	screen, terminal := clitest.OpenScreen(t, 20, 5)
+	p := &progress{w: terminal}
+	for _, line := range []string{strings.Repeat("ö", 40), "short", strings.Repeat("ö", 19), "end"} {
+		p.last = time.Time{}
+		p.show("%s", line)
+	}
+	screen.Shows(t, "end")
+	if got := screen.Text(); got != "end\n" {
+		t.Errorf("%q", got)
 	}
 }

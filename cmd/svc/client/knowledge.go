@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/knowledge"
@@ -197,9 +198,9 @@ func bytesOf(n int64) string {
 
 // progress shows how far something is: one line that changes at a terminal, else nothing.
 type progress struct {
-	w    io.Writer // nil: nothing is shown
+	w    *os.File // nil: nothing is shown
 	last time.Time
-	wide int
+	wide int // characters of the widest line so far
 }
 
 // progressPause is the least time between two changes of the line.
@@ -218,9 +219,17 @@ func (p *progress) show(format string, args ...any) {
 		return
 	}
 	p.last = time.Now()
-	line := cli.Shorten(cli.Visible(fmt.Sprintf(format, args...)), 100)
-	fmt.Fprintf(p.w, "\r%-*s", p.wide, line)
-	p.wide = max(p.wide, len(line))
+	columns := 80
+	if n, _, err := term.GetSize(int(p.w.Fd())); err == nil && n > 1 {
+		columns = n
+	}
+	// A line that wraps could not be written over.
+	line := []rune(cli.Visible(fmt.Sprintf(format, args...)))
+	if len(line) >= columns {
+		line = append(line[:columns-2], '…')
+	}
+	p.wide = min(max(p.wide, len(line)), columns-1)
+	fmt.Fprintf(p.w, "\r%-*s", p.wide, string(line))
 }
 
 func (p *progress) clear() {

@@ -123,7 +123,7 @@ func TestKnowledgeWithoutAnything(t *testing.T) {
 	for args, want := range map[string]string{"kb|ls": "no knowledge bases\n", "kb|docs|" + baseID: "no documents\n", "kb|docs|" + baseID + "|--status|ready": "no documents fit these filters\n",
 		"kb|sources|" + baseID: "no sources\n", "kb|search|" + baseID + "|x": "nothing found\n"} {
 		var out bytes.Buffer
-		if code := execute(within(t, 10*time.Second), strings.Split(args, "|"), strings.NewReader(""), &out, io.Discard); code != 0 || out.String() != want {
+		if code := execute(within(t, 10*time.Second), strings.Split(args, "|"), strings.NewReader(""), &out, &out); code != 0 || out.String() != want {
 			t.Errorf("%s: exit %d, %q", args, code, &out)
 		}
 	}

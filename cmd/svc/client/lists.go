@@ -15,7 +15,7 @@ import (
 )
 
 // idHelp is the help text about naming things, for every group.
-const idHelp = "An ID is a full id, or at least the last 8 hex digits of one, as lists show it. Agents, servers and workflows may be named by their slugs."
+const idHelp = "An ID is a full id, or at least the last 8 hex digits of one, as lists show it. Agents, servers, skills and workflows may be named by their slugs."
 
 // limitFlag adds --limit.
 func limitFlag(cmd *cobra.Command, usual int) *int {

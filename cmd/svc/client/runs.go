@@ -288,7 +288,15 @@ func follow(cmd *cobra.Command, c *Client, run string, each func(Frame) error) e
 		}
 		return each(f)
 	})
+	if cmd.Context().Err() != nil {
+		return goesOn(run)
+	}
 	return errors.Join(err, failed)
+}
+
+// goesOn returns the error of a command whose user interrupted it while it followed a run.
+func goesOn(run string) error {
+	return fmt.Errorf("%w; the run goes on: svc runs watch %s", errInterrupted, cli.ShortID(run))
 }
 
 func runFailed(f Frame) error {
@@ -296,8 +304,18 @@ func runFailed(f Frame) error {
 	if err := json.Unmarshal(f.Data, &e); err != nil {
 		return err
 	}
-	return fmt.Errorf("the run failed: %s: %s", e.Code, cli.Visible(e.Message))
+	return &failedRun{e}
 }
+
+// failedRun is the error of a command that followed a run to its failure.
+type failedRun struct{ runError }
+
+func (e *failedRun) Error() string {
+	return fmt.Sprintf("the run failed: %s: %s", cli.Visible(e.Code), cli.Visible(e.Message))
+}
+
+// Explain completes the error as --json shows it.
+func (e *failedRun) Explain(r *cli.Reported) { r.Code = e.Code }
 
 // display shows a run to a person: text as it arrives, all else as lines.
 type display struct {

@@ -35,7 +35,11 @@ func tailCommand() *cobra.Command {
 		if *topics != "" {
 			path += "?topics=" + url.QueryEscape(*topics)
 		}
-		return c.tail(cmd.Context(), path, func(f Frame) error { return showChange(cmd, f, time.Now()) })
+		err = c.tail(cmd.Context(), path, func(f Frame) error { return showChange(cmd, f, time.Now()) })
+		if cmd.Context().Err() != nil {
+			return nil // interrupted by the user
+		}
+		return err
 	})
 	return cmd
 }
