@@ -172,11 +172,15 @@ func (o *Outbox) transact(batch []*entry) (*findings, verdict, error) {
 	return f, committed, nil
 }
 
+// setBack is how far behind the time of the last flush the clock is if it was set back.
+const setBack = time.Second
+
 // tick returns the time of a flush with the database's precision, so that the flush
-// recognises its own claims by it.
+// recognises its own claims by it: no two flushes have the same time. It follows a clock that
+// was set back, because by a time ahead of the clock every retry would be due at once.
 func (o *Outbox) tick() time.Time {
 	now := o.cfg.Now().UTC().Truncate(time.Microsecond)
-	if !now.After(o.began) {
+	if ahead := o.began.Sub(now); ahead >= 0 && ahead < setBack {
 		now = o.began.Add(time.Microsecond)
 	}
 	return now

@@ -365,6 +365,30 @@ func TestWhatAResultMakesDueIsClaimedInTheSameTurn(t *testing.T) {
 	}
 }
 
+// The database's clock runs ahead, and is set right. A failed attempt is followed by the next one after its pause by the right
+// clock, and not in the flush that writes its result.
+func TestAfterTheClockWasSetBackRetriesKeepTheirPauses(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, nil)
+	e := x.endpoint()
+	x.clock.set(noon.Add(time.Hour))
+	x.must(Turn{Endpoint: e, Want: 1})
+	x.clock.set(noon)
+	d := x.pending(e, noon)
+	if a := x.claim(e); !a.BegunAt.Equal(noon) {
+		t.Errorf("the attempt began at %v", a.BegunAt)
+	}
+	again := noon.Add(backoff)
+	c := x.must(Turn{Endpoint: e, Want: 1, Results: []Result{{Delivery: d, N: 1, Status: lifecycle.DeliveryPending, Error: "e", NextAt: again}}})
+	if len(c.Attempts) != 0 || !c.Next.Equal(again) {
+		t.Errorf("%+v, want nothing before %v", c, again)
+	}
+	x.clock.set(again)
+	if a := x.claim(e); a.N != 2 {
+		t.Errorf("claimed %+v", a)
+	}
+}
+
 func TestBodiesOfATurnAreBounded(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
