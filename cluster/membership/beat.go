@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"agentsvc/schemas/id"
 )
 
 // refreshEvery is the time between two reads of the list by a member with peers.
@@ -22,8 +20,7 @@ type beat struct {
 	outage  bool      // no beat has succeeded since one failed
 	failing error     // the last beat's error
 	quiet   time.Time // until then no member is marked dead
-	rows    map[id.MemberID]state
-	twin    bool // another member has this one's address
+	twin    bool      // another member has this one's address
 }
 
 // renewed records a success. fresh means the first one, the first after an outage, or one

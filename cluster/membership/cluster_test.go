@@ -279,8 +279,8 @@ func TestAnnounceWaitsForWhoIsMarkedMeanwhile(t *testing.T) {
 			t.Fatal("the second was never marked in time")
 		}
 		first, second := member(), member()
-		exec(t, pool, `INSERT INTO members (id, address, lease_until, dead_at) VALUES ($1, 'x', clock_timestamp() + $2::interval, clock_timestamp())`, first, lease)
-		exec(t, pool, `INSERT INTO members (id, address, lease_until) VALUES ($1, 'y', clock_timestamp() + $2::interval)`, second, 2*lease)
+		exec(t, pool, `INSERT INTO members (id, address, lease, lease_until, dead_at) VALUES ($1, 'x', $2, clock_timestamp() + $2::interval, clock_timestamp())`, first, lease)
+		exec(t, pool, `INSERT INTO members (id, address, lease, lease_until) VALUES ($1, 'y', $2, clock_timestamp() + $2::interval)`, second, 2*lease)
 		var before, n int64
 		last := func(n *int64) {
 			if err := pool.QueryRow(t.Context(), `SELECT last_value FROM revocations`).Scan(n); err != nil {
@@ -430,7 +430,7 @@ func TestWhoIsMarked(t *testing.T) {
 				refused[tt.row.ID] = *tt.refused
 			}
 			why := ""
-			for _, d := range doomed([]seen{tt.row}, self, refused, nil) {
+			for _, d := range doomed([]seen{tt.row}, self, refused) {
 				why = d.why
 			}
 			if why != tt.why {
@@ -547,6 +547,34 @@ func TestAfterPostgresClockWasSetBackTheDeadAreMarked(t *testing.T) {
 	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
 	if !stored(t, pool, c.Member()).dead || a.Fenced() {
 		t.Error("the wrong one was marked")
+	}
+}
+
+// A revocation waits for a lease that may still hold, and not for the step: neither for a member that died before the clock
+// was set back and is marked after it, nor for one whose mark is older than the step.
+func TestAnnounceDoesNotWaitForAStepOfPostgresClock(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	for name, before := range map[string]bool{"marked after the step": false, "marked before the step": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.New(t).System(t)
+			a, heard := peer(t, pool, Config{Lease: lease})
+			c, _ := peer(t, pool, Config{Lease: lease})
+			testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, c) })
+			calm(t, a)
+			c.halt()
+			if before {
+				testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
+			}
+			exec(t, pool, `UPDATE members SET lease_until = lease_until + interval '1 hour', dead_at = dead_at + interval '1 hour' WHERE id = $1`, c.Member())
+			testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+			defer cancel()
+			if _, err := a.Announce(ctx); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -24,9 +24,9 @@ type death struct {
 
 // doomed returns the members of one read that must be marked dead. refused says when, by
 // Postgres' clock, a member's port last refused a connection. A member that has renewed since
-// is alive, just not reachable from here. still says for how long a row certainly has not changed: one that has not for
-// its own lease has lapsed, also if Postgres' clock was set back and its end is far off.
-func doomed(all []seen, self id.MemberID, refused map[id.MemberID]time.Time, still map[id.MemberID]time.Duration) []death {
+// is alive, just not reachable from here. A row that has not changed for its own lease has
+// lapsed, also if Postgres' clock was set back and its end is far off.
+func doomed(all []seen, self id.MemberID, refused map[id.MemberID]time.Time) []death {
 	var out []death
 	for _, s := range all {
 		if s.ID == self || s.Dead {
@@ -34,7 +34,7 @@ func doomed(all []seen, self id.MemberID, refused map[id.MemberID]time.Time, sti
 		}
 		at, refuses := refused[s.ID]
 		switch {
-		case s.LeaseUntil.Before(s.Clock), still[s.ID] > s.Lease:
+		case s.LeaseUntil.Before(s.Clock), s.still > s.Lease:
 			out = append(out, death{s, whyLapsed})
 		case refuses && at.After(s.renewed()) && s.Clock.Sub(s.renewed()) > s.Lease/2:
 			out = append(out, death{s, whyRefuses})

@@ -21,6 +21,8 @@ type seen struct {
 	LeaseUntil time.Time
 	Dead       bool
 	Clock      time.Time
+
+	still time.Duration // the row certainly has not changed for so long; see watched
 }
 
 func (s seen) renewed() time.Time { return s.LeaseUntil.Add(-s.Lease) }
@@ -51,6 +53,7 @@ func (m *Membership) Refresh(ctx context.Context) error {
 // refreshFrom reads the list through db, while the caller holds refreshing. If its own row is missing
 // it changes nothing: the beat finds out why.
 func (m *Membership) refreshFrom(ctx context.Context, db querier) ([]seen, error) {
+	sent := time.Now()
 	rows, err := db.Query(ctx, queries.Get("living"))
 	if err != nil {
 		return nil, err
@@ -59,6 +62,7 @@ func (m *Membership) refreshFrom(ctx context.Context, db querier) ([]seen, error
 	if err != nil {
 		return nil, err
 	}
+	m.watched(all, sent, time.Now())
 	var list []Member
 	self := false
 	for _, s := range all {
@@ -111,7 +115,6 @@ func (m *Membership) survey(ctx context.Context) {
 	}
 	received := time.Now()
 	m.measured(sent, received, all[0].Clock)
-	still := m.beat.watched(all, sent, received)
 	if twin := m.twin(all); twin != nil && !m.beat.twin {
 		m.beat.twin = true
 		m.cfg.Log.Error().Stringer("member", twin.ID).Str("address", twin.Address).Msg("another living member has the address of this one")
@@ -123,7 +126,7 @@ func (m *Membership) survey(ctx context.Context) {
 		return
 	}
 	m.mu.Lock()
-	due := doomed(all, m.cfg.Member, m.refused, still)
+	due := doomed(all, m.cfg.Member, m.refused)
 	m.mu.Unlock()
 	if len(due) == 0 {
 		return
@@ -134,19 +137,19 @@ func (m *Membership) survey(ctx context.Context) {
 	}
 }
 
-// watched notes the states of rows that one read saw, and returns for how long each row certainly has not changed. It
+// watched notes the states of rows that one read saw, and sets for how long each row certainly has not changed. It
 // counts by this process's clock from the first read of a state, which came after its holder had sent the renewal.
-func (b *beat) watched(all []seen, sent, received time.Time) map[id.MemberID]time.Duration {
-	now, still := map[id.MemberID]state{}, map[id.MemberID]time.Duration{}
-	for _, s := range all {
+func (m *Membership) watched(all []seen, sent, received time.Time) {
+	now := make(map[id.MemberID]state, len(all))
+	for i := range all {
+		s := &all[i]
 		now[s.ID] = state{s.LeaseUntil, received}
-		if before, ok := b.rows[s.ID]; ok && before.until.Equal(s.LeaseUntil) {
+		if before, ok := m.states[s.ID]; ok && before.until.Equal(s.LeaseUntil) {
 			now[s.ID] = before
-			still[s.ID] = sent.Sub(before.since)
+			s.still = sent.Sub(before.since)
 		}
 	}
-	b.rows = now
-	return still
+	m.states = now
 }
 
 // state is a row as it was first seen.

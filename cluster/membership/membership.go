@@ -115,6 +115,8 @@ type Membership struct {
 	mu      sync.Mutex // guards refused
 	refused map[id.MemberID]time.Time
 
+	states map[id.MemberID]state // of the rows of the last read; used only while holding refreshing
+
 	beat beat   // used only by the loop
 	told told   // the state that OnMembers and OnDrain know: set by Join, then by the teller
 	quit func() // stops the goroutines

@@ -15,7 +15,8 @@ import (
 // When it returns, Members includes every node that may have read the revoked state before
 // the commit; a node that joins later has read nothing older. A member that was marked dead
 // before its lease expired, because its port refuses connections, may live on unreached until
-// then: Announce waits for that, at most about half a lease after the last one was marked.
+// then: Announce waits for that, at most about half a lease after the last one was marked, or
+// a lease if Postgres' clock was set back.
 func (m *Membership) Announce(ctx context.Context) (int64, error) {
 	n, wait, err := m.announce(ctx)
 	for err == nil && wait > 0 {
@@ -51,12 +52,14 @@ func (m *Membership) askLongest(ctx context.Context) (time.Duration, error) {
 	return m.longest(ctx)
 }
 
-// longest reads the list, and returns how long the leases of members marked dead still hold.
+// longest reads the list, and returns how long the leases of members marked dead still hold:
+// until their end by Postgres' clock, and no longer than they are long, because that clock may
+// have been set back, before or after the mark.
 func (m *Membership) longest(ctx context.Context) (wait time.Duration, err error) {
 	all, err := m.refresh(ctx)
 	for _, s := range all {
 		if s.Dead && s.ID != m.cfg.Member {
-			wait = max(wait, s.LeaseUntil.Sub(s.Clock))
+			wait = max(wait, min(s.LeaseUntil.Sub(s.Clock), s.Lease-s.still))
 		}
 	}
 	return wait, err
