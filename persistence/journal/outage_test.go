@@ -229,6 +229,27 @@ func TestCrashUnderLoad(t *testing.T) {
 	}
 }
 
+// TestANumberOfAnotherLoginsSession: after a restart of the server the number of a lane's lost
+// backend belongs to a session of another login. The lane connects, and that session stays.
+func TestANumberOfAnotherLoginsSession(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	x := worldIn(t, db, nil)
+	other, err := db.Admin(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	c, err := connect(t.Context(), db.Writer(t), x.w.schema.texts, backend{pid: other.Conn().PgConn().PID(), started: time.Now().Add(-time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.close()
+	if err := other.Ping(t.Context()); err != nil {
+		t.Errorf("the other session: %v", err)
+	}
+}
+
 func TestStopWhileStorageIsDown(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Private(t, pgtest.PrivateOptions{})

@@ -13,8 +13,10 @@ SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
 SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()
 
 -- name: old_backend
--- A lost connection's backend may still be at work on what was sent to it.
-SELECT pid, backend_start FROM pg_stat_activity WHERE pid = $1 AND (backend_start IS NULL OR backend_start = $2)
+-- A lost connection's backend may still be at work on what was sent to it. A login sees its own
+-- sessions whole. After a restart or a fail-over the number may belong to a session of another
+-- login, whose start is hidden: that one is no backend of ours.
+SELECT pid FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2
 
 -- name: forget_dead
 -- The evidence that processes which have ended left behind. A process that was declared
