@@ -250,6 +250,67 @@ func TestANumberOfAnotherLoginsSession(t *testing.T) {
 	}
 }
 
+// TestAFlushThatTheStandbyDoesNotHave: commits wait for a standby that is cut off, and the
+// connection of a flush that waits breaks. Ending its backend makes the flush visible, and it is
+// not answered before the standby has it.
+func TestAFlushThatTheStandbyDoesNotHave(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Private(t, pgtest.PrivateOptions{Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "1", "synchronous_commit": "on"}})
+	x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
+	x.must(x.auditOnly(0))
+	admin := cluster.Admin(t)
+	set := func(standbys string) {
+		t.Helper()
+		for _, sql := range []string{`ALTER SYSTEM SET synchronous_standby_names = '` + standbys + `'`, `SELECT pg_reload_conf()`} {
+			if _, err := admin.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	waiting := func() (n int) {
+		if err := admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+
+	set("nobody")
+	defer set("")
+	probing, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() {
+		for probing.Err() == nil {
+			_, _ = admin.Exec(probing, `COMMENT ON SCHEMA public IS $$probe$$`) // the last one is cut off
+		}
+	})
+	testkit.Eventually(t, "commits wait for the standby", func() bool { return waiting() == 1 })
+	stop()
+	wg.Wait()
+	testkit.Eventually(t, "no commit waits", func() bool { return waiting() == 0 })
+
+	wire, old := x.w.lanes[0].conn.raw.PgConn().Conn(), x.w.lanes[0].conn.backend.pid
+	got := make(chan error, 1)
+	go func() { got <- x.do(x.auditOnly(0)) }()
+	testkit.Eventually(t, "the flush waits for the standby", func() bool { return waiting() == 1 })
+	wire.Close()
+	testkit.Eventually(t, "the flush is visible, and its proof waits for the standby", func() bool {
+		select {
+		case err := <-got:
+			t.Fatalf("it was answered %v before the standby had it", err)
+		default:
+		}
+		return x.count(`SELECT count(*) FROM audit_log`) == 2 && waiting() == 1 &&
+			x.count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, old) == 0
+	})
+
+	set("")
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStopWhileStorageIsDown(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Private(t, pgtest.PrivateOptions{})

@@ -96,9 +96,10 @@ func (l *lane) ask(ctx context.Context, w *Write, b *bulk, note func(ord int, wr
 	return nil
 }
 
-// settle reads, over a new connection, whether the lane's last flush was committed: whether
+// settle finds out, over a new connection, whether the lane's last flush was committed: whether
 // its row in flushes exists. The old backend has ended by then, so a row that does not exist
-// will not appear. ok is false if the context of Stop ended before.
+// will not appear. With synchronous replication it returns when the standby has the row; until
+// then it repeats. ok is false if the context of Stop ended before.
 //
 // The transaction's id would be no evidence. The answer with the id may be lost with the
 // connection, and after a crash of the server the same id may belong to another transaction,
