@@ -30,7 +30,7 @@
 //
 // Order: the messages of one actor are decided one after another, in the order of its
 // mailbox. A told message that could not be committed comes again after a pause, behind
-// other messages.
+// other messages. Of messages of the sweep that say the same to one actor, one waits.
 //
 // Limits: Receive waits for its own load and its own commit, each at most
 // Config.CommitTimeout, and for nothing else. Effects and the reads of questions run in

@@ -14,6 +14,7 @@ import (
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/turn"
 )
@@ -544,10 +545,36 @@ func (h *Host[S]) passTo(c cluster.Context, in incoming, kind string) {
 	}
 }
 
-// repeat tells m again after a pause that doubles with n.
+// swept identifies a message that the sweep, or a timer's row, sends until the entity has done
+// what it owes; a Proceed follows the Wake of its thread. For other messages it returns nil.
+func swept(m any) any {
+	switch m.(type) {
+	case Wake, TimerDue:
+		return m
+	case msg.Proceed:
+		return msg.Proceed{}
+	}
+	return nil
+}
+
+// waiting is a message of the sweep that waits to be told again.
+type waiting struct {
+	to  cluster.Address
+	msg any
+}
+
+// repeat tells m again after a pause that doubles with n. Messages of the sweep that say the same
+// to one entity are one: a row that cannot be read gets another one in each pass.
 func (h *Host[S]) repeat(m any, n int) {
-	node, addr := h.k.node, h.addr
+	k, node, addr := h.k, h.k.node, h.addr
+	w := waiting{addr, swept(m)}
+	if w.msg != nil {
+		if _, waits := k.waiting.LoadOrStore(w, nil); waits {
+			return
+		}
+	}
 	node.After(min(firstPause<<min(n, 10), lastPause), func() {
+		k.waiting.Delete(w)
 		if node.Owns(addr.Shard()) {
 			node.Tell(addr, again{msg: m, n: n + 1})
 		} else {

@@ -10,11 +10,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/testkit"
 )
@@ -600,6 +602,28 @@ func TestStorageOutageAtLoadLosesNoToldMessage(t *testing.T) {
 	}
 	down.Store(false)
 	testkit.Eventually(t, "all are counted", func() bool { _, s := m.row(a); return s.Count == 20 })
+}
+
+// A row that cannot be read is loaded once per pause, however often the sweep has sent its messages.
+func TestARowThatCannotBeReadIsLoadedOncePerPause(t *testing.T) {
+	for name, m := range map[string]any{"wake": Wake{}, "timer": TimerDue{Name: "t"}, "proceed": msg.Proceed{}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, a := newMemory(), address()
+				store.loadErr = func() error { return errors.New("a block cannot be read") }
+				n := node(t, host(toyKind(store, newWorld()), store, Config{}))
+				for range 20 {
+					n.Tell(a, m)
+					time.Sleep(lastPause)
+				}
+				before, _ := store.counts()
+				time.Sleep(12 * lastPause)
+				if loads, _ := store.counts(); loads-before < 11 || loads-before > 13 {
+					t.Errorf("loaded %d times in 12 pauses", loads-before)
+				}
+			})
+		})
+	}
 }
 
 func TestEffectsOfAnActivationThatLostStorageAreOwedAgain(t *testing.T) {

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -168,4 +169,5 @@ type hosting[S any] struct {
 	writer  Writer
 	metrics kindMetrics
 	effects pool
+	waiting sync.Map // keys: waiting
 }
