@@ -51,7 +51,7 @@ func (p *performed[S]) waits() {
 		return
 	}
 	if by, m := p.k.Late(p.effect); m != nil {
-		p.late = time.AfterFunc(by.Sub(p.k.cfg.Now()), func() { p.ref.Send(result[S]{of: p, msg: m}) })
+		p.late = time.AfterFunc(by.Sub(p.who.Now()), func() { p.ref.Send(result[S]{of: p, msg: m}) })
 	}
 }
 

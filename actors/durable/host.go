@@ -40,6 +40,8 @@ type Host[S any] struct {
 
 	held   atomic.Bool              // the activation has its row: from is not nowhere
 	used   time.Time                // of the last message
+	now    time.Time                // of the last decision
+	at     time.Time                // of the last decision by this process's monotonic clock
 	owed   map[string]*performed[S] // effects that the committed state owes, by key
 	ctx    context.Context          // of the effects; nil before the first
 	cancel context.CancelFunc
@@ -282,7 +284,7 @@ func (e loadError) Unwrap() error { return e.error }
 // answer is false for a message of the host itself, which gets no reply. A refusal by the
 // machine is a reply and not an error.
 func (h *Host[S]) handle(c cluster.Context, in incoming, answer bool) (changed bool, err error) {
-	now, m := h.k.cfg.Now(), in.msg
+	now, m := h.look(), in.msg
 	given := m
 	if in.answer != nil {
 		given = *in.answer
@@ -359,6 +361,20 @@ func (h *Host[S]) handle(c cluster.Context, in incoming, answer bool) (changed b
 		h.k.After(h.addr, prev, d.Next, d)
 	}
 	return true, nil
+}
+
+// setBy is by how much the clock at least differs from the monotonic one if it was set.
+const setBy = time.Second
+
+// look returns the time of a decision. If the clock was set since the last one, the moments that
+// the activation remembers move with it.
+func (h *Host[S]) look() time.Time {
+	now, at := h.k.cfg.Now(), time.Now()
+	if step := now.Sub(h.now) - at.Sub(h.at); h.k.Shift != nil && !h.at.IsZero() && step.Abs() >= setBy {
+		h.row.State = h.k.Shift(h.row.State, step)
+	}
+	h.now, h.at = now, at
+	return now
 }
 
 // decide gives the machine a message.
@@ -624,7 +640,7 @@ func (h *Host[S]) act() {
 		if h.owed[key] == nil {
 			p := &performed[S]{
 				k: h.k, ref: h.ref, effect: e, key: key,
-				who: Activation{Address: h.addr, Epoch: h.row.Guard.SetEpoch},
+				who: Activation{Address: h.addr, Epoch: h.row.Guard.SetEpoch, now: h.now, at: h.at},
 			}
 			p.ctx, p.cancel = context.WithCancel(h.ctx)
 			h.owed[key] = p

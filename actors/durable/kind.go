@@ -46,7 +46,13 @@ type Loaded[S any] struct {
 type Activation struct {
 	Address cluster.Address
 	Epoch   int64
+
+	now, at time.Time // of the decision that owes the effect, by the clock and by the monotonic one
 }
+
+// Now returns the time by the clock from which the effect has its times: it passes as for a
+// decision, and a step of the clock since then does not count.
+func (a Activation) Now() time.Time { return a.now.Add(time.Since(a.at)) }
 
 // Kind is one kind of actors on this host. Name, Machine, Load and Rows are required, and
 // Perform if the machine owes effects.
@@ -115,6 +121,10 @@ type Kind[S any] struct {
 	// cancelled and before the next activation of the address begins on this node. The
 	// kind drops what it keeps in memory for it.
 	Forget func(a cluster.Address)
+
+	// Shift, if set, returns s after the clock was set by d. The moments from which the activation
+	// counts a duration move with the clock, so that the step is not counted.
+	Shift func(s S, d time.Duration) S
 
 	// Idle is how long an activation that owes nothing stays in memory after
 	// its last message; 0 means not at all.

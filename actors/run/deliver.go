@@ -145,9 +145,9 @@ var pointDelivered = failpoint.Declare("run.deliverable_stored")
 var errUnanswered = errors.New("run: the final text is not there")
 
 // deliver renders and stores the file. It returns nil if the file is no longer owed.
-func (k *kind) deliver(ctx context.Context, e Deliver) any {
+func (k *kind) deliver(ctx context.Context, left time.Duration, e Deliver) any {
 	s := e.Of
-	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	bounded, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	out, err := k.render(bounded, s, e.Kind)
 	bad := new(deliverable.Fault)

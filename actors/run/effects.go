@@ -126,6 +126,8 @@ const (
 
 // perform does the I/O of one effect.
 func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
+	by, _ := late(e)
+	left := by.Sub(a.Now())
 	switch e := e.(type) {
 	case AcquireSlot:
 		if k.cfg.Slots == nil || e.Child {
@@ -135,22 +137,22 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return nil
 	case ModelCall:
 		began := k.cfg.Now()
-		m := k.ask(ctx, e)
+		m := k.ask(ctx, left, e)
 		k.turned(e, began, m)
 		return m
 	case Retrieve:
-		return k.search(ctx, e)
+		return k.search(ctx, left, e)
 	case Preview:
-		return k.preview(ctx, e)
+		return k.preview(ctx, left, e)
 	case ToolCall:
 		began := k.cfg.Now()
-		m := k.call(ctx, e)
+		m := k.call(ctx, left, e)
 		k.answered(e, began, m)
 		return m
 	case HandOff:
-		return k.handOff(ctx, e)
+		return k.handOff(ctx, left, e)
 	case Deliver:
-		return k.deliver(ctx, e)
+		return k.deliver(ctx, left, e)
 	}
 	panic(fmt.Sprintf("run: unknown effect %T", e))
 }
@@ -184,9 +186,9 @@ var (
 var errSaidTooMuch = errors.New("run: the model said too much")
 
 // ask performs one turn of a model. It returns nil if the turn is no longer owed.
-func (k *kind) ask(ctx context.Context, e ModelCall) any {
+func (k *kind) ask(ctx context.Context, left time.Duration, e ModelCall) any {
 	s := e.Of
-	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	bounded, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	turn, cancel := context.WithCancelCause(bounded)
 	defer cancel(nil)

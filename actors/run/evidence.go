@@ -204,9 +204,9 @@ func evidenceQuery(raw json.RawMessage) string {
 }
 
 // search makes the search of an open retrieval step. It returns nil if it is no longer owed.
-func (k *kind) search(ctx context.Context, e Retrieve) any {
+func (k *kind) search(ctx context.Context, left time.Duration, e Retrieve) any {
 	s := e.Of
-	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	bounded, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	m := Retrieved{Idx: e.Idx}
 	var err error

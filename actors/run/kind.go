@@ -102,8 +102,9 @@ func New(cfg Config) durable.Kind[State] {
 			k.speaking.Delete(id.RunID{UUID: a.ID})
 			k.answers.forget(id.RunID{UUID: a.ID})
 		},
-		Idle: idle,
-		Left: func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
+		Shift: shift,
+		Idle:  idle,
+		Left:  func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
 		Finishes: func(e durable.Effect) bool {
 			switch e.(type) {
 			case ModelCall, ToolCall, Preview, Retrieve, Deliver:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/testkit"
+	"agentsvc/schemas/tool"
 	"agentsvc/transport/model/simulated"
 )
 
@@ -64,8 +66,9 @@ type world struct {
 
 	escalate float64
 	hears    func(id.TenantID) bool
-	commit   time.Duration // limit of a commit; 0: as long as in the service
-	effects  int           // effects at a time; 0: as many as in the service
+	commit   time.Duration    // limit of a commit; 0: as long as in the service
+	effects  int              // effects at a time; 0: as many as in the service
+	now      func() time.Time // nil: time.Now
 	// between, if set, runs after an approval was decided on and before its commit.
 	between func()
 	log     zerolog.Logger // of runs and approvals; zero: nothing is logged
@@ -383,7 +386,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.node = clustertest.Node()
-	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Hears: w.hears, Log: w.log}
+	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Hears: w.hears, Now: w.now, Log: w.log}
 	if w.slots != nil {
 		w.slots.tell = w.node
 		cfg.Slots, cfg.TakeSlot = w.slots, w.slots.Take
@@ -394,7 +397,7 @@ func (w *world) start() {
 	if w.shelf != nil {
 		cfg.Artifacts = w.shelf
 	}
-	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit, MaxEffects: w.effects})
+	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{Now: w.now, CommitTimeout: w.commit, MaxEffects: w.effects})
 	between := writerFunc(func(ctx context.Context, c *journal.Commit) error { // runs between the read and the commit of a decision
 		if w.between != nil {
 			w.between()
@@ -1269,6 +1272,30 @@ func TestMaxSeconds(t *testing.T) {
 	w.ends(r)
 	w.is("LIMIT_EXCEEDED failed half an answer", `SELECT concat_ws(' ', r.error_code, s.status, s.output->>'text') FROM runs r JOIN run_steps s ON s.run_id = r.id WHERE r.id = $1`, r)
 	w.sameReplayed(r)
+}
+
+// The clock is set by an hour during a turn of the model and during a call. Neither counts as running time, and what runs
+// after it has the time that is left.
+func TestMaxSecondsDoesNotCountAStepOfTheClock(t *testing.T) {
+	for name, step := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			var set atomic.Int64
+			w := newWorld(t, strings.TrimSuffix(toolAgent, "}")+`,"limits":{"max_seconds":900}}`, withTools, func(w *world) {
+				w.now = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
+			})
+			w.tools.answer = func(context.Context, tool.Planned) *tool.Outcome { set.Add(int64(step)); return nil }
+			w.models.next(func(ctx context.Context, req *model.Request, sink model.Sink) (*model.Result, error) {
+				set.Add(int64(step))
+				return simulated.Client{}.Stream(ctx, req, sink)
+			})
+			r := w.post(w.newThread(), "/call free.a\n/call free.b\n/say Done.")
+			w.ends(r)
+			w.is("succeeded", `SELECT concat_ws(' ', status, error_code, error_message) FROM runs WHERE id = $1`, r)
+			if n := len(w.tools.called()); n != 2 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
 }
 
 func TestOutputInvalidAndGuardrails(t *testing.T) {

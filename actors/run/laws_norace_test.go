@@ -1029,7 +1029,7 @@ func (w *lawWorld) done(e durable.Effect, kindly bool) {
 			w.receive(m)
 		}
 	case HandOff:
-		w.receive(w.k.handOff(context.Background(), e))
+		w.receive(w.k.handOff(context.Background(), time.Minute, e))
 	}
 }
 

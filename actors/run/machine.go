@@ -154,7 +154,7 @@ func (c *change) seq() int64 {
 
 // clock adds the time since the last decision to the running time. max_seconds
 // counts time in status running only, the sum over all activations: the time between a
-// crash and the next activation does not count.
+// crash and the next activation does not count, nor does a step of the clock (shift).
 func (c *change) clock() {
 	if c.s.Status == lifecycle.RunRunning && !c.s.Since.IsZero() {
 		c.s.Ran += max(0, c.now.Sub(c.s.Since))

@@ -242,5 +242,13 @@ func (s *State) maxTime() time.Duration {
 	return time.Duration(s.Agent.Manifest.Limits.MaxSeconds) * time.Second
 }
 
+// shift is durable.Kind.Shift: a step of the clock is no running time.
+func shift(s State, d time.Duration) State {
+	if !s.Since.IsZero() {
+		s.Since = s.Since.Add(d)
+	}
+	return s
+}
+
 // deadline returns when the run's time is up if it stays in status running.
 func (s *State) deadline() time.Time { return s.Since.Add(s.maxTime() - s.Ran) }

@@ -127,9 +127,9 @@ func complete(plan []tool.Planned, calls []model.Call) bool {
 }
 
 // call carries out one call. It returns nil if the call is no longer owed.
-func (k *kind) call(ctx context.Context, e ToolCall) any {
+func (k *kind) call(ctx context.Context, left time.Duration, e ToolCall) any {
 	s, c := e.Of, e.Call
-	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	bounded, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	out := toolsGone
 	failpoint.Hit(pointBeforeCall)
@@ -151,8 +151,8 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 }
 
 // preview returns nil if the preview is no longer owed.
-func (k *kind) preview(ctx context.Context, e Preview) any {
-	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+func (k *kind) preview(ctx context.Context, left time.Duration, e Preview) any {
+	bounded, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	out := &toolsGone
 	if k.cfg.Tools != nil {
@@ -169,8 +169,8 @@ func (k *kind) preview(ctx context.Context, e Preview) any {
 
 // handOff looks up the agent that takes over: the speaking agent's manifest must name it,
 // and it must have a published version.
-func (k *kind) handOff(ctx context.Context, e HandOff) any {
-	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+func (k *kind) handOff(ctx context.Context, left time.Duration, e HandOff) any {
+	bounded, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	m := HandedOver{Idx: e.Call.Idx}
 	err := retry(bounded, func() (err error) {
