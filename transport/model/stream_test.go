@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -164,6 +165,36 @@ func TestFinishes(t *testing.T) {
 			res, err := newRig(t, fake.Reply{Finish: c.wire}).client(c.kind).Stream(context.Background(), ask("x"), &heard{})
 			if err != nil || res.Finish != c.want {
 				t.Fatalf("%+v %v", res, err)
+			}
+		})
+	}
+}
+
+// TestCallsCutOff: a turn that the provider ended before the first argument of its last call does not ask
+// for that call without arguments.
+func TestCallsCutOff(t *testing.T) {
+	complete := fake.Call{ID: "c1", Name: "a"}
+	for _, c := range []struct {
+		kind, wire string
+		calls      []fake.Call
+		cut        string // id of the call that is malformed
+	}{
+		{OpenAI, "length", []fake.Call{complete}, "c1"}, {OpenAI, "content_filter", []fake.Call{complete}, "c1"}, {OpenAI, "??", []fake.Call{complete}, "c1"},
+		{Anthropic, "max_tokens", []fake.Call{complete}, "c1"}, {Anthropic, "refusal", []fake.Call{complete}, "c1"}, {Anthropic, "pause_turn", []fake.Call{complete}, "c1"},
+		{OpenAI, "length", []fake.Call{complete, {ID: "c2", Name: "b"}}, "c2"}, {Anthropic, "max_tokens", []fake.Call{complete, {ID: "c2", Name: "b"}}, "c2"},
+		{OpenAI, "length", []fake.Call{complete, {ID: "c2", Name: "b", Args: []string{`{}`}}}, ""}, {Anthropic, "max_tokens", []fake.Call{complete, {ID: "c2", Name: "b", Args: []string{`{}`}}}, ""},
+		{OpenAI, "stop", []fake.Call{complete}, ""}, {OpenAI, "tool_calls", []fake.Call{complete}, ""},
+		{Anthropic, "end_turn", []fake.Call{complete}, ""}, {Anthropic, "tool_use", []fake.Call{complete}, ""},
+	} {
+		t.Run(fmt.Sprintf("%s %s %d", c.kind, c.wire, len(c.calls)), func(t *testing.T) {
+			res, err := newRig(t, fake.Reply{Text: []string{"and now"}, Calls: c.calls, Finish: c.wire}).client(c.kind).Stream(context.Background(), ask("x", "a", "b"), &heard{})
+			if err != nil || len(res.Calls) != len(c.calls) {
+				t.Fatalf("%+v %v", res, err)
+			}
+			for _, call := range res.Calls {
+				if (call.Malformed != "") != (call.ID == c.cut) {
+					t.Errorf("%+v", call)
+				}
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"strconv"
+	"strings"
 
 	schema "agentsvc/schemas/model"
 )
@@ -11,6 +12,9 @@ const (
 	maxAnswer = 8 << 20 // bytes of text, thinking and arguments per turn
 	maxCalls  = 128     // per turn
 )
+
+// cutOff stands for the arguments of a call that the provider cut off before the first of them.
+const cutOff = "(cut off)"
 
 var (
 	errAnswerTooLong = errors.New("the answer is too long")
@@ -148,7 +152,11 @@ func (t *turn) result() *schema.Result {
 				id = "call_" + strconv.Itoa(len(t.req.Messages)) + "_" + strconv.Itoa(i)
 			}
 			ids[id] = true
-			r.Calls = append(r.Calls, schema.NewCall(id, t.names.qualified(c.name), c.args.b.String()))
+			args := c.args.b.String()
+			if i == len(t.calls)-1 && t.finish != schema.FinishStop && t.finish != schema.FinishCalls && strings.TrimSpace(args) == "" {
+				args = cutOff // no text is a call without arguments only in a turn that the model has completed
+			}
+			r.Calls = append(r.Calls, schema.NewCall(id, t.names.qualified(c.name), args))
 		}
 		if r.Finish == schema.FinishStop {
 			r.Finish = schema.FinishCalls
