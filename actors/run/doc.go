@@ -59,7 +59,7 @@
 //
 // Limits: those of the manifest; 128 calls per turn and 5 handoffs; 4 MiB of output per
 // turn; 8 MiB of history, of which a run keeps at most 256 KiB in memory between its effects;
-// 256 KiB of attachments and 4 MiB of messages per request. Large requests wait for a part of
+// 256 KiB of attachments, 64 KiB of lines that name them, and 4 MiB of messages per request. Large requests wait for a part of
 // the node (history.go), and long turns too (transport/model). The state column holds the running time, four flags
 // and the speaker. Running time counts from commit to commit of the activations in
 // status running. The time between a crash and the next activation does not count,

@@ -22,8 +22,12 @@ import (
 	"agentsvc/schemas/turn"
 )
 
-// maxInline bounds the attachments in one request, in bytes of text.
-const maxInline = 256 << 10
+// Limits of the attachments in one request, in bytes: what is shown of their texts, and the
+// lines that name them.
+const (
+	maxInline = 256 << 10
+	maxNamed  = 64 << 10
+)
 
 // Runs are told what strangers write: tools, models and people. So a run's history has a bound,
 // and what the large requests of a node take together has one too: from smallRequest on, a
@@ -144,7 +148,7 @@ func (k *kind) messages(ctx context.Context, s *State, room int64) (list []model
 // included first.
 func (k *kind) thread(ctx context.Context, tenant id.TenantID, rows []engine.Message) ([]model.Message, error) {
 	out := make([]model.Message, len(rows))
-	room := maxInline
+	room := inline{texts: maxInline, names: maxNamed}
 	for i, row := range slices.Backward(rows) {
 		// A system message of a thread is sent as the user's: only the agent gives
 		// instructions.
@@ -172,20 +176,30 @@ type attachment struct {
 	Size      int64           `json:"size"`
 }
 
-// attached returns a message's attachments as the model gets them: the content of texts, up
-// to room bytes, and a note about each of the others. It reduces room.
-func (k *kind) attached(ctx context.Context, tenant id.TenantID, shown json.RawMessage, room *int) (string, error) {
+// inline is the room that a request still has for attachments.
+type inline struct{ texts, names int }
+
+// attached returns a message's attachments as the model gets them: the content of texts, a
+// note about each of the others, and the number of those for which there is no room. It
+// reduces room.
+func (k *kind) attached(ctx context.Context, tenant id.TenantID, shown json.RawMessage, room *inline) (string, error) {
 	var list []attachment
 	if err := json.Unmarshal(shown, &list); err != nil {
 		return "", fmt.Errorf("read a message's attachments: %w", err)
 	}
 	var b strings.Builder
+	unnamed := 0
 	for _, a := range list {
 		head := "attachment " + strconv.Quote(a.Name) + " (" + a.MediaType + ", " + strconv.FormatInt(a.Size, 10) + " bytes)"
+		if len(head) > room.names {
+			unnamed++
+			continue
+		}
+		room.names -= len(head)
 		var content []byte
 		err := fs.ErrNotExist
-		if a.isText() && *room > 0 && k.cfg.Attachments != nil {
-			content, err = k.cfg.Attachments.Start(ctx, tenant, a.ID, *room)
+		if a.isText() && room.texts > 0 && k.cfg.Attachments != nil {
+			content, err = k.cfg.Attachments.Start(ctx, tenant, a.ID, room.texts)
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -194,14 +208,17 @@ func (k *kind) attached(ctx context.Context, tenant id.TenantID, shown json.RawM
 		case err != nil:
 			return "", fmt.Errorf("read attachment %s: %w", a.ID, err)
 		}
-		content = content[:min(len(content), *room)]
-		*room -= len(content)
+		content = content[:min(len(content), room.texts)]
+		room.texts -= len(content)
 		b.WriteString("\n\n[" + head + "]\n" + model.Clean(string(content)))
 		if int64(len(content)) < a.Size {
 			b.WriteString("\n[the rest of the attachment is not shown]")
 		} else {
 			b.WriteString("\n[end of the attachment]")
 		}
+	}
+	if unnamed > 0 {
+		b.WriteString("\n\n[attachments that are not shown: " + strconv.Itoa(unnamed) + "]")
 	}
 	return b.String(), nil
 }

@@ -153,3 +153,36 @@ func TestALargeThread(t *testing.T) {
 		t.Errorf("the model gets %d messages", len(ms))
 	}
 }
+
+// What messages name of their attachments is a part of their size, and a request names few of very many.
+func TestAThreadOfManyAttachments(t *testing.T) {
+	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"memory":{"max_messages":1000}}`)
+	for _, c := range []struct {
+		what, mediaType string
+		fit             int // messages of 4 MiB
+	}{
+		{"long media types, as an earlier build may have stored them", strings.Repeat("x", 60_000), 8},
+		{"long names", "a/b", 40},
+	} {
+		th := w.newThread()
+		list := make([]map[string]any, 8)
+		for i := range list {
+			list[i] = map[string]any{"id": id.NewAnywhere(), "name": strings.Repeat("\u00ad", 255), "media_type": c.mediaType, "size": 1}
+		}
+		for seq := 1; seq <= 40; seq++ {
+			w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, attachments, created_at) VALUES ($1, $2, $3, $4, 'user', 'hi', $5, now())`,
+				w.tenant, th, seq, id.NewAnywhere(), list)
+		}
+		w.exec(`UPDATE threads SET next_seq = 41 WHERE id = $1`, th)
+		if got := w.ends(w.post(th, "hi")); got != "succeeded" {
+			t.Fatal(got)
+		}
+		ms, bytes := w.asked(), 0
+		for _, m := range ms {
+			bytes += len(m.Text)
+		}
+		if len(ms) != c.fit+1 || bytes > 70<<10 || !strings.HasSuffix(ms[0].Text, "hi\n\n[attachments that are not shown: 8]") {
+			t.Errorf("%s: the model gets %d messages of %d bytes", c.what, len(ms), bytes)
+		}
+	}
+}

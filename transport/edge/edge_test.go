@@ -947,6 +947,14 @@ func TestUploads(t *testing.T) {
 	if a := send(ct, body); a.status != 201 || a.body != `{"items":["f0.txt text/plain 5","f1.txt text/plain 92160"]}` {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
+	for mediaType, want := range map[string]string{
+		"a/" + strings.Repeat("x", 253): "a/" + strings.Repeat("x", 253), "a/" + strings.Repeat("x", 254): "application/octet-stream",
+		"a/" + strings.Repeat("x", 60_000): "application/octet-stream", "?": "application/octet-stream",
+	} {
+		if a := send("multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\nContent-Type: "+mediaType+"\r\n\r\n1\r\n--b--\r\n"); a.status != 201 || a.body != `{"items":["f `+want+` 1"]}` {
+			t.Errorf("a media type of %d bytes: %d, %d bytes", len(mediaType), a.status, len(a.body))
+		}
+	}
 	for _, tc := range []struct {
 		name   string
 		ct     string

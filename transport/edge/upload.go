@@ -101,7 +101,7 @@ func (u *Upload) Next() (*File, error) {
 	if f.Name == "" || utf8.RuneCountInString(f.Name) > 255 || !clean(f.Name) {
 		return nil, u.fail(problem.Invalid("file", "needs a file name of 1 to 255 characters"))
 	}
-	if mediaType, _, err := mime.ParseMediaType(f.MediaType); err != nil {
+	if mediaType, _, err := mime.ParseMediaType(f.MediaType); err != nil || len(mediaType) > maxMediaType {
 		f.MediaType = "application/octet-stream"
 	} else {
 		f.MediaType = mediaType
@@ -178,6 +178,10 @@ type counted struct {
 	left int64
 	head int64 // what may be read before the content of a part; negative: its content is read
 }
+
+// maxMediaType bounds the media type of a file, which each message that names the file repeats: RFC 6838 allows
+// 127 bytes on either side of the slash.
+const maxMediaType = 255
 
 // maxPartHead bounds the headers of a part, which are kept in memory, and what stands before the first
 // part. The package mime/multipart allows 10 MiB.

@@ -48,13 +48,14 @@ WHERE tenant_id = $1 AND slug = $2 AND archived_at IS NULL AND published_version
 SELECT slug FROM agents WHERE tenant_id = $1 AND id = $2
 
 -- The last messages up to a position, newest first: those that fit into $5 bytes, and the one at the position. The last column is the
--- size of all, which is read without their contents: Postgres keeps it beside them.
+-- size of all, with what they name of their attachments. Contents are not read for it: Postgres keeps their sizes beside them.
 -- name: messages
 SELECT seq, role, content, attachments, size FROM (
-  SELECT seq, role, content, attachments, sum(octet_length(content)) OVER () AS size,
-         sum(octet_length(content)) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) AS so_far
+  SELECT seq, role, content, attachments, sum(bytes) OVER () AS size,
+         sum(bytes) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) AS so_far
   FROM (
-    SELECT seq, role, content, attachments FROM messages WHERE tenant_id = $1 AND thread_id = $2 AND seq <= $3 ORDER BY seq DESC LIMIT $4
+    SELECT seq, role, content, attachments, octet_length(content) + coalesce(octet_length(attachments::text), 0) AS bytes
+    FROM messages WHERE tenant_id = $1 AND thread_id = $2 AND seq <= $3 ORDER BY seq DESC LIMIT $4
   ) last
 ) m WHERE so_far <= $5 OR seq = $3 ORDER BY seq DESC
 
