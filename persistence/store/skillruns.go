@@ -161,6 +161,12 @@ func (v View) SkillRun(ctx context.Context, r id.SkillRunID) (*api.SkillRun, err
 	return row.shown(r)
 }
 
+// HasSkillRun reports whether a run of a browser skill has a row.
+func (v View) HasSkillRun(ctx context.Context, r id.SkillRunID) (bool, error) {
+	found, err := scalars[bool](ctx, v, "skillrun_exists", v.tenant, r)
+	return len(found) == 1 && found[0], err
+}
+
 type skillRunRow struct {
 	ID id.SkillRunID
 	SkillRun

@@ -438,6 +438,17 @@ func (p *Platform) downloadSkillShot(ctx context.Context, c *edge.Caller, in *sk
 	if shot, err := p.recorderShot(ctx, c, rest); shot != nil || err != nil {
 		return shot, err
 	}
+	// A picture lasts as long as its run: the file of a run that was erased or deleted with its skill is removed later.
+	run, err := id.Parse(rest[:strings.IndexByte(rest, '/')])
+	if err != nil {
+		return nil, problem.NotFound("screenshot")
+	}
+	switch exists, err := p.Store.View(c.Tenant).HasSkillRun(ctx, id.SkillRunID{UUID: run}); {
+	case err != nil:
+		return nil, err
+	case !exists:
+		return nil, problem.NotFound("screenshot")
+	}
 	body, size, err := p.stored(ctx, in.Key, "screenshot")
 	if err != nil {
 		return nil, err

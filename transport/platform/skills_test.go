@@ -158,9 +158,19 @@ func TestSkillRoutes(t *testing.T) {
 
 	_, err := w.admin.Exec(t.Context(), `UPDATE tenants SET residency = '{"allowed_hosts": ["other.example"]}' WHERE id = $1`, w.a.tenant)
 	w.must(err)
-	key := store.SkillShot(w.a.tenant, id.SkillRunID{UUID: id.NewAnywhere()}, strings.Repeat("s", 64)+".2")
+	run := id.SkillRunID{UUID: id.NewAnywhere()}
+	_, err = w.admin.Exec(t.Context(), `INSERT INTO browser_skill_runs (tenant_id, id, skill_id, slug, revision, created_by, mode, status, key, held, args, state, created_at, finished_at)
+		VALUES ($1, $2, $3, 's', 1, 'x', 'run', 'succeeded', '', false, '', '', now(), now())`, w.a.tenant, run, w.a.skill)
+	w.must(err)
+	key := store.SkillShot(w.a.tenant, run, strings.Repeat("s", 64)+".2")
 	_, _, err = w.Platform.Files.Put(t.Context(), key, bytes.NewReader([]byte("jpeg")), 100)
 	w.must(err)
+	if got := w.call(w.a, "GET", "/v1/browser-skills/artifacts/"+key, ""); got.status != 200 || got.body != "jpeg" || got.header.Get("Content-Type") != "image/jpeg" || !strings.HasPrefix(got.header.Get("Cache-Control"), "private") {
+		t.Errorf("the screenshot: %d %s %v", got.status, got.body, got.header)
+	}
+	if got := w.call(w.b, "GET", "/v1/browser-skills/artifacts/"+key, ""); got.status != 404 {
+		t.Errorf("another tenant's screenshot: %d", got.status)
+	}
 	runs.mu.Lock()
 	runs.fails = &problem.Error{Code: problem.CodeBrowserSkillRunFailed, Detail: "The order field was not found.", Extensions: map[string]any{"extensions": map[string]any{"code": "not_found", "run_id": id.NewAnywhere().String()}}}
 	runs.mu.Unlock()
@@ -171,11 +181,9 @@ func TestSkillRoutes(t *testing.T) {
 		{"delete again", "DELETE", one, "", 404, problem.CodeBrowserSkillNotFound, "", ""},
 		{"its grants are gone", "GET", one + "/grants", "", 404, problem.CodeBrowserSkillNotFound, "", ""},
 	})
-	if got := w.call(w.a, "GET", "/v1/browser-skills/artifacts/"+key, ""); got.status != 200 || got.body != "jpeg" || got.header.Get("Content-Type") != "image/jpeg" || !strings.HasPrefix(got.header.Get("Cache-Control"), "private") {
-		t.Errorf("the screenshot: %d %s %v", got.status, got.body, got.header)
-	}
-	if got := w.call(w.b, "GET", "/v1/browser-skills/artifacts/"+key, ""); got.status != 404 {
-		t.Errorf("another tenant's screenshot: %d", got.status)
+	// Its file is still in the store: the sweep of files removes it later.
+	if got := w.call(w.a, "GET", "/v1/browser-skills/artifacts/"+key, ""); got.status != 404 || got.code() != string(problem.CodeNotFound) {
+		t.Errorf("the screenshot of a run that was deleted with its skill: %d %s", got.status, got.body)
 	}
 	for name, path := range map[string]string{
 		"another tenant's":      "browser-skills/" + w.b.tenant.String() + "/{unknown}/s.jpg",

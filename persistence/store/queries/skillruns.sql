@@ -6,6 +6,9 @@ SELECT skill_id, slug, revision, agent_run_id, agent_id, approval_id, created_by
        created_at, finished_at, version, owner_epoch AS epoch
 FROM browser_skill_runs WHERE tenant_id = $1 AND id = $2
 
+-- name: skillrun_exists
+SELECT EXISTS (SELECT FROM browser_skill_runs WHERE tenant_id = $1 AND id = $2)
+
 -- name: skillruns
 SELECT id, skill_id, slug, revision, agent_run_id, agent_id, approval_id, created_by, reason, mode, status, code, key, held, args, precommit, steps, verification, result,
        compensation, fault, state, created_at, finished_at, version, owner_epoch AS epoch
