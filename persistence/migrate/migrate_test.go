@@ -418,6 +418,7 @@ func TestWhatIsMadeBeforeAMigration(t *testing.T) {
 		{5, []string{"0006", "0013", "0021", "0022"}, large, 11},
 		{12, []string{"0013", "0021", "0022"}, large, 8},
 		{22, []string{"0023", "0024"}, []string{"kb_documents"}, 3},
+		{25, []string{"0026"}, []string{"audit_log", "usage_records"}, 5},
 	} {
 		var text string
 		for _, m := range c.migrations {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"agentsvc/schemas/api"
@@ -17,10 +18,29 @@ type AuditFilter struct {
 	Until         *time.Time // before
 }
 
+// args returns the query of a list and its arguments. What reads all of a tenant's log, because no index leads to what
+// matches, is a list without filters, of messages, or of what a key or a visitor did.
+func (f AuditFilter) args(tenant id.TenantID, at id.AuditID, limit int) (name string, args []any) {
+	from, n := before(at.UUID, limit)
+	to, oldest := until(f.Until, from), since(f.Since)
+	args = []any{tenant, to, f.Actor, f.Action, f.TargetKind, f.Target, f.Since, f.Until, n, oldest}
+	switch {
+	case f.Target != nil:
+		made := f.Target.Time()
+		least, end := around(&made, &made, oldest, to)
+		return "audit_of_target", append(args, least, end)
+	case f.Actor != nil && strings.HasPrefix(*f.Actor, "user:"):
+		return "audit_of_user", args
+	case f.Action != nil && *f.Action != "message.create":
+		return "audit_of_action", args
+	}
+	return "audit", args
+}
+
 // AuditLog returns rows of the audit log, newest first, after at; there may be one more than
 // limit.
 func (v View) AuditLog(ctx context.Context, f AuditFilter, at id.AuditID, limit int) ([]api.AuditEntry, error) {
-	from, n := before(at.UUID, limit)
+	name, args := f.args(v.tenant, at, limit)
 	rows, err := listed[struct {
 		ID         id.AuditID
 		At         time.Time
@@ -30,7 +50,7 @@ func (v View) AuditLog(ctx context.Context, f AuditFilter, at id.AuditID, limit 
 		TargetID   id.UUID
 		IP         *string
 		Detail     []byte
-	}](ctx, v, "audit", v.tenant, until(f.Until, from), f.Actor, f.Action, f.TargetKind, f.Target, f.Since, f.Until, n, since(f.Since))
+	}](ctx, v, name, args...)
 	if err != nil {
 		return nil, err
 	}

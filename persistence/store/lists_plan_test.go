@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Lists of knowledge bases, end users, skill runs and artifacts read the page that they return, whatever they are filtered by:
+// Lists of knowledge bases, end users, skill runs, artifacts, the audit log and usage read the page that they return, whatever they are filtered by:
 // what does not match may grow tenfold. What matches is older than the rest, where a walk would meet it last.
 func TestListsReadWhatTheyReturn(t *testing.T) {
 	t.Parallel()
@@ -52,6 +53,14 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 		exec(`INSERT INTO artifacts (tenant_id, id, run_id, kind, name, media_type, size_bytes, sha256, created_at)
 			SELECT $1, new_id(now()), $2, 'html', 'x', 'text/html', 1, '', now() FROM generate_series(1, $3::int)`, tenant, run, n)
 	}
+	// posts are what messages write: a row of the audit log and a model turn, each.
+	posts := func(n int, age string, run *id.UUID, message *id.UUID) {
+		t.Helper()
+		exec(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) SELECT $1, new_id(now() - $2::interval), now() - $2::interval, 'apikey:x', 'message.create', 'message',
+			coalesce($4, new_id(now() - $2::interval)) FROM generate_series(1, $3::int)`, tenant, age, n, message)
+		exec(`INSERT INTO usage_records (tenant_id, id, at, kind, run_id) SELECT $1, new_id(now() - $2::interval), now() - $2::interval, 'llm',
+			coalesce($4, new_id(now() - $2::interval)) FROM generate_series(1, $3::int)`, tenant, age, n, run)
+	}
 	history := func(n int, age string) {
 		t.Helper()
 		exec(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id, ip) SELECT $1, new_id(now() - $2::interval), now() - $2::interval, 'x', $2, 'x', $1, '' FROM generate_series(1, $3::int)`, tenant, age, n)
@@ -59,6 +68,12 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 	}
 	history(5, "5 days")
 	history(5, "100 days")
+	// What a person did, and what a run used, long before the rest.
+	began, ended := time.Now().Add(-101*24*time.Hour), time.Now().Add(-99*24*time.Hour)
+	post, past := id.At(time.Now().Add(-100*24*time.Hour)), id.At(began)
+	posts(5, "100 days", &past, &post)
+	exec(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) SELECT $1, new_id(now() - interval '100 days'), now() - interval '100 days', 'user:few', 'api_key.revoke', 'agent', $2 FROM generate_series(1, 5)`, tenant, agent)
+	exec(`INSERT INTO usage_records (tenant_id, id, at, kind, run_id) SELECT $1, new_id(now() - interval '5 days'), now() - interval '5 days', 'embedding', $2 FROM generate_series(1, 5)`, tenant, past)
 	documents(5, base, nil, "failed")
 	documents(5, base, &source, "ready")
 	documents(5, base, &large, "failed")
@@ -74,6 +89,9 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 		skillRuns(n, otherSkill, otherRun)
 		artifacts(n, otherRun)
 		history(n, "60 days")
+		posts(n, "60 days", nil, nil)
+		exec(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) SELECT $1, new_id(now() - interval '60 days'), now() - interval '60 days', 'user:many', 'agent.update', 'agent', $2 FROM generate_series(1, $3::int)`,
+			tenant, id.NewAnywhere(), n)
 		exec(`INSERT INTO knowledge_sources (tenant_id, id, base_id, kind, name) SELECT $1, new_id(now()), $2, 'upload', 'many' FROM generate_series(1, $3::int)`, tenant, other, n)
 		exec(`ANALYZE kb_documents, knowledge_sources, end_users, end_user_tags, browser_skill_runs, artifacts, audit_log, usage_records`)
 	}
@@ -114,9 +132,30 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 	add("sources")("sources", []any{tenant, base, from, n})
 	add("sources of another base")("sources", []any{tenant, other, from, n})
 	month := time.Now().Add(-30 * 24 * time.Hour)
-	add("the audit log of a month")("audit", []any{tenant, from, nil, "none", nil, nil, month, nil, n, since(&month)})
 	long, longer := month.Add(-60*24*time.Hour), month.Add(-90*24*time.Hour)
-	add("the audit log of long ago")("audit", []any{tenant, until(&long, from), nil, nil, nil, nil, nil, long, n, since(nil)})
+	log := func(what string, f AuditFilter) { add(what)(f.args(tenant, id.AuditID{}, page)) }
+	log("the audit log", AuditFilter{})
+	log("the audit log of a month", AuditFilter{Actor: ptr("apikey:none"), Since: &month})
+	log("the audit log of long ago", AuditFilter{Until: &long})
+	log("the audit log of a target", AuditFilter{Target: &agent.UUID})
+	log("the audit log of a target of a kind", AuditFilter{TargetKind: ptr("agent"), Target: &agent.UUID})
+	log("the audit log of no target", AuditFilter{Target: ptr(id.NewAnywhere())})
+	log("the audit log of a message", AuditFilter{Target: &post})
+	log("the audit log of a rare action", AuditFilter{Action: ptr("api_key.revoke")})
+	log("the audit log of no action", AuditFilter{Action: ptr("none")})
+	log("the audit log of a person", AuditFilter{Actor: ptr("user:few")})
+	log("the audit log of nobody", AuditFilter{Actor: ptr("user:none")})
+	log("rare actions of a person", AuditFilter{Actor: ptr("user:few"), Action: ptr("api_key.revoke")})
+	log("rare actions of a busy key", AuditFilter{Actor: ptr("apikey:x"), Action: ptr("api_key.revoke")})
+	used := func(what string, f UsageFilter, between lasted) {
+		add(what)(f.args(tenant, id.UsageID{}, page, between))
+	}
+	busy := &id.RunID{UUID: past}
+	used("usage", UsageFilter{}, lasted{})
+	used("usage of a run", UsageFilter{Run: busy}, lasted{CreatedAt: &began, FinishedAt: &ended})
+	used("model turns of a run", UsageFilter{Run: busy, Kind: ptr(lifecycle.UsageLLM)}, lasted{CreatedAt: &began, FinishedAt: &ended})
+	used("usage of a rare kind", UsageFilter{Kind: ptr(lifecycle.UsageEmbedding)}, lasted{})
+	used("usage of a kind", UsageFilter{Kind: ptr(lifecycle.UsageBrowserSkillRun)}, lasted{})
 	for _, name := range []string{"usage_by_day", "usage_by_agent", "usage_by_model", "usage_by_kind"} {
 		add("usage of a month")(name, []any{tenant, month, time.Now(), since(&month), last})
 		add("usage of long ago")(name, []any{tenant, longer, long, since(&longer), until(&long, last)})
@@ -124,7 +163,7 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 	pool := db.API(t)
 	measure := func(r *read) (float64, string) {
 		t.Helper()
-		if strings.HasPrefix(r.name, "usage_") { // sums, no list
+		if strings.HasPrefix(r.name, "usage_by_") { // sums, no list
 			return blocks(t, pool, tenant, r.name, queries.Get(r.name), r.args)
 		}
 		args := append(append([]any{}, r.args...), api.MaxListBytes)
@@ -142,6 +181,123 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 			t.Errorf("%s: %v blocks with 2,000 rows, %v with 20,000:\n%s", reads[i].what, first[i], n, plan)
 		} else {
 			t.Logf("%s: %v and %v blocks", reads[i].what, first[i], n)
+		}
+	}
+}
+
+// Whatever index a filter of the audit log or of usage reads, the list has the rows that match.
+func TestFiltersOfLogs(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	admin := db.Admin(t)
+	tenant, other := pgtest.Tenant(t, admin), pgtest.Tenant(t, admin)
+	agent := pgtest.Agent(t, admin, tenant)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	thing, message := id.At(day.Add(-24*time.Hour)), id.At(day.Add(10*time.Minute))
+	type row struct {
+		at            time.Time
+		actor, action string
+		kind          string
+		target        id.UUID
+	}
+	var rows []row
+	for i, actor := range []string{"user:a", "user:b", "apikey:k", "system"} {
+		for j, what := range []row{
+			{action: "agent.update", kind: "agent", target: thing}, {action: "run.cancel", kind: "run", target: id.NewAnywhere()},
+			{action: "message.create", kind: "message", target: message}, {action: "message.create", kind: "message", target: id.At(day)},
+		} {
+			what.at, what.actor = day.Add(time.Duration(4*i+j)*time.Minute), actor
+			rows = append(rows, what)
+			for _, t := range []id.TenantID{tenant, other} {
+				exec(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) VALUES ($1, $2, $3, $4, $5, $6, $7)`, t, id.At(what.at), what.at, what.actor, what.action, what.kind, what.target)
+			}
+		}
+	}
+	store := New(db.API(t), nil)
+	view := store.View(tenant)
+	none := (*string)(nil)
+	from, to := day.Add(3*time.Minute), day.Add(9*time.Minute)
+	for _, f := range []AuditFilter{{}, {Since: &from}, {Until: &to}, {Since: &from, Until: &to}} {
+		for _, f.Actor = range []*string{none, ptr("user:a"), ptr("apikey:k"), ptr("user:"), ptr("no")} {
+			for _, f.Action = range []*string{none, ptr("agent.update"), ptr("message.create"), ptr("no")} {
+				for _, f.TargetKind = range []*string{none, ptr("agent"), ptr("message")} {
+					for _, f.Target = range []*id.UUID{nil, &thing, &message, ptr(id.NewAnywhere())} {
+						var want, got []time.Time
+						for i := len(rows) - 1; i >= 0; i-- {
+							r := rows[i]
+							if (f.Actor == nil || *f.Actor == r.actor) && (f.Action == nil || *f.Action == r.action) && (f.TargetKind == nil || *f.TargetKind == r.kind) &&
+								(f.Target == nil || *f.Target == r.target) && (f.Since == nil || !r.at.Before(*f.Since)) && (f.Until == nil || r.at.Before(*f.Until)) {
+								want = append(want, r.at)
+							}
+						}
+						at := id.AuditID{}
+						for range rows {
+							page, err := view.AuditLog(t.Context(), f, at, 2)
+							if err != nil {
+								t.Fatal(err)
+							}
+							for _, e := range page[:min(len(page), 2)] {
+								at, got = e.ID, append(got, e.At.UTC())
+							}
+							if len(page) <= 2 {
+								break
+							}
+						}
+						if !slices.Equal(got, want) {
+							name, _ := f.args(tenant, at, 2)
+							t.Errorf("%s: %v, want %v", name, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+
+	// A run has its model turns within its times, and others later. One that is erased has all.
+	open, ended, erased := id.RunID{UUID: id.At(day)}, id.RunID{UUID: id.At(day.Add(time.Millisecond))}, id.RunID{UUID: id.At(day.Add(2 * time.Millisecond))}
+	exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, origin_kind, origin_id, created_at) VALUES ($1, $2, 'running', $3, 1, 'user', $1, $4)`, tenant, open, agent, day)
+	exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, origin_kind, origin_id, created_at, finished_at) VALUES ($1, $2, 'succeeded', $3, 1, 'user', $1, $4, $5)`, tenant, ended, agent, day, day.Add(time.Hour))
+	for _, at := range []time.Time{day, day.Add(time.Hour), day.Add(90 * 24 * time.Hour)} {
+		for i, run := range []id.RunID{open, ended, erased, {UUID: id.NewAnywhere()}} {
+			for j, kind := range lifecycle.UsageKinds {
+				if at := at.Add(time.Duration(4*i+j) * time.Second); run != ended || kind != lifecycle.UsageLLM || at.Before(day.Add(2*time.Hour)) {
+					exec(`INSERT INTO usage_records (tenant_id, id, at, kind, run_id) VALUES ($1, $2, $3, $4, $5)`, tenant, id.At(at), at, kind, run)
+				}
+			}
+		}
+	}
+	for _, run := range []*id.RunID{nil, &open, &ended, &erased, {UUID: id.NewAnywhere()}} {
+		for _, kind := range append([]*lifecycle.UsageKind{nil}, ptr(lifecycle.UsageLLM), ptr(lifecycle.UsageEmbedding)) {
+			var want int
+			if err := admin.QueryRow(t.Context(), `SELECT count(*) FROM usage_records WHERE tenant_id = $1 AND ($2::uuid IS NULL OR run_id = $2) AND ($3::text IS NULL OR kind = $3)`, tenant, run, (*string)(kind)).Scan(&want); err != nil {
+				t.Fatal(err)
+			}
+			got := 0
+			at := id.UsageID{}
+			for range 99 {
+				page, err := view.UsageRecords(t.Context(), UsageFilter{Run: run, Kind: kind}, at, 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range page[:min(len(page), 2)] {
+					if got++; kind != nil && r.Kind != *kind || run != nil && *r.RunID != *run {
+						t.Errorf("%v %v: %+v", run, kind, r)
+					}
+					at = r.ID
+				}
+				if len(page) <= 2 {
+					break
+				}
+			}
+			if got != want {
+				t.Errorf("usage of run %v of kind %v: %d, want %d", run, kind, got, want)
+			}
 		}
 	}
 }

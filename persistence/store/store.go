@@ -545,6 +545,25 @@ func before(at id.UUID, limit int) (id.UUID, *int) {
 // idSlack is how far the clocks of nodes, which ids are minted by, may be from the times of rows.
 const idSlack = 24 * time.Hour
 
+// idSkew is how far the ids of two nodes that were minted at the same time may be apart.
+const idSkew = time.Hour
+
+// around narrows ids, from least on and before end, to those that any node may have minted between two times. A time
+// that is nil narrows nothing.
+func around(from, to *time.Time, least, end id.UUID) (id.UUID, id.UUID) {
+	if from != nil {
+		if u := id.At(from.Add(-idSkew)); bytes.Compare(u[:], least[:]) > 0 {
+			least = u
+		}
+	}
+	if to != nil {
+		if u := id.At(to.Add(idSkew)); bytes.Compare(u[:], end[:]) < 0 {
+			end = u
+		}
+	}
+	return least, end
+}
+
 // since returns an id that those of all rows from t on are not below: a list that begins at a time
 // reads no older rows. nil: the least id.
 func since(t *time.Time) id.UUID {

@@ -16,9 +16,38 @@ type UsageFilter struct {
 	Run  *id.RunID
 }
 
+// lasted is when a run was created and when it ended; nil: it has not, or it has no row.
+type lasted struct{ CreatedAt, FinishedAt *time.Time }
+
+// args returns the query of a list and its arguments. between is of the run that f names.
+func (f UsageFilter) args(tenant id.TenantID, at id.UsageID, limit int, between lasted) (name string, args []any) {
+	from, n := before(at.UUID, limit)
+	args = []any{tenant, from, (*string)(f.Kind), n}
+	switch {
+	case f.Run != nil:
+		least, end := around(between.CreatedAt, between.FinishedAt, id.UUID{}, from)
+		return "usage_of_run", append(args, f.Run, least, end)
+	case f.Kind != nil && *f.Kind != lifecycle.UsageLLM:
+		return "usage_of_kind", args
+	}
+	return "usage_records", args
+}
+
 // UsageRecords returns billed uses, newest first, after at; there may be one more than limit.
 func (v View) UsageRecords(ctx context.Context, f UsageFilter, at id.UsageID, limit int) ([]api.UsageRecord, error) {
-	from, n := before(at.UUID, limit)
+	var between lasted
+	if f.Run != nil {
+		row, err := one[lasted](ctx, v, "usage_of_run_between", v.tenant, f.Run)
+		switch made := f.Run.Time(); {
+		case err != nil:
+			return nil, err
+		case row != nil:
+			between = *row
+		default: // its rows stay when it is erased
+			between.CreatedAt = &made
+		}
+	}
+	name, args := f.args(v.tenant, at, limit, between)
 	rows, err := listed[struct {
 		ID        id.UsageID
 		At        time.Time
@@ -30,7 +59,7 @@ func (v View) UsageRecords(ctx context.Context, f UsageFilter, at id.UsageID, li
 		TokensOut int64
 		CostUSD   float64 `db:"cost_usd"`
 		Detail    []byte
-	}](ctx, v, "usage_records", v.tenant, from, (*string)(f.Kind), f.Run, n)
+	}](ctx, v, name, args...)
 	if err != nil {
 		return nil, err
 	}
