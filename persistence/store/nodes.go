@@ -114,7 +114,7 @@ func (t *Tx) UpdateNode(ctx context.Context, n id.NodeID, in *api.OrgNodePatch) 
 }
 
 // DeleteNode deletes an org node with its managers; IN_USE while something refers to it that is
-// not archived.
+// not archived, or its managers may still have to decide.
 func (t *Tx) DeleteNode(ctx context.Context, n id.NodeID) error {
 	if _, err := t.exec(ctx, "nodes_lock", t.tenant); err != nil {
 		return fmt.Errorf("lock org nodes: %w", err)
@@ -123,6 +123,12 @@ func (t *Tx) DeleteNode(ctx context.Context, n id.NodeID) error {
 		if _, err := t.exec(ctx, move, t.tenant, n); err != nil {
 			return fmt.Errorf("move what is archived to the org node above: %w", err)
 		}
+	}
+	switch decides, err := scalars[bool](ctx, t.View, "node_decides", t.tenant, n); {
+	case err != nil:
+		return err
+	case decides[0]:
+		return problem.New(problem.CodeInUse, "Its managers decide on approvals that are pending, or on runs of workflows that have not ended.")
 	}
 	gone, err := t.exec(ctx, "node_delete", t.tenant, n)
 	switch {

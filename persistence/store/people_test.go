@@ -253,6 +253,65 @@ func TestANodeInUse(t *testing.T) {
 	}
 }
 
+// A node cannot be deleted while its managers, or those above it, may still have to decide, wherever the agent or the workflow has moved.
+func TestANodeWhoseManagersDecide(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pool := w.db.Admin(t)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	top := w.orgNode(t, w.a, nil)
+	remove := func(n id.NodeID) error {
+		return w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteNode(ctx, n) })
+	}
+	var agent id.AgentID
+	var flow id.WorkflowID
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "A"})
+		if err != nil {
+			return err
+		}
+		f, err := tx.CreateWorkflow(ctx, &api.WorkflowCreate{Name: "F"})
+		if err != nil {
+			return err
+		}
+		agent, flow = a.ID, f.ID
+		return nil
+	})
+
+	low, beside := w.orgNode(t, w.a, &top), w.orgNode(t, w.a, &top)
+	a := openApproval(t, pool, w.a, opened{run: id.RunID{UUID: id.NewAnywhere()}, agent: agent, assignee: lifecycle.RoleManager, risk: lifecycle.RiskHigh, node: &low})
+	if err := remove(low); !isCode(err, problem.CodeInUse) {
+		t.Errorf("a pending approval was opened under it: %v", err)
+	}
+	if err := remove(beside); err != nil {
+		t.Errorf("no approval was opened under it: %v", err)
+	}
+	exec(`UPDATE approvals SET status = 'rejected', decision = 'reject', decided_at = now() WHERE id = $1`, a)
+	if err := remove(low); err != nil {
+		t.Errorf("the approval is decided: %v", err)
+	}
+
+	low, beside = w.orgNode(t, w.a, &top), w.orgNode(t, w.a, &top)
+	run := id.NewAnywhere()
+	exec(`INSERT INTO runs (tenant_id, id, status, workflow_id, origin_kind, origin_id, created_at) VALUES ($1, $2, 'running', $3, 'user', $1, now())`, w.a, run, flow)
+	exec(`INSERT INTO workflow_runs (tenant_id, id, workflow_version, test, node_id, owes) VALUES ($1, $2, 1, false, $3, false)`, w.a, run, low)
+	if err := remove(low); !isCode(err, problem.CodeInUse) {
+		t.Errorf("a run of a workflow that has not ended began under it: %v", err)
+	}
+	if err := remove(beside); err != nil {
+		t.Errorf("no run began under it: %v", err)
+	}
+	exec(`UPDATE runs SET status = 'succeeded', finished_at = now() WHERE id = $1`, run)
+	if err := remove(low); err != nil {
+		t.Errorf("the run has ended: %v", err)
+	}
+}
+
 // Archived agents and workflows, which no route shows, do not keep their org node or those above it.
 func TestANodeOfWhatIsArchived(t *testing.T) {
 	t.Parallel()

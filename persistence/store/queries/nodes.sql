@@ -70,6 +70,13 @@ WHERE tenant_id = $1 AND node_id = $2 AND archived_at IS NOT NULL
 UPDATE workflows SET node_id = (SELECT parent_id FROM org_nodes WHERE tenant_id = $1 AND id = $2)
 WHERE tenant_id = $1 AND node_id = $2 AND archived_at IS NOT NULL
 
+-- Whether managers of the node, or of those above it, may still have to decide: an approval keeps the node that it
+-- was opened with, and a run of a workflow the one that it was started with.
+-- name: node_decides
+SELECT EXISTS (SELECT FROM approvals WHERE tenant_id = $1 AND status = 'pending' AND node_id = $2)
+  OR EXISTS (SELECT FROM runs r JOIN workflow_runs w ON w.tenant_id = $1 AND w.id = r.id
+    WHERE r.tenant_id = $1 AND r.finished_at IS NULL AND r.workflow_id IS NOT NULL AND w.node_id = $2)
+
 -- name: node_delete
 DELETE FROM org_nodes WHERE tenant_id = $1 AND id = $2
 
