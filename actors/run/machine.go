@@ -275,11 +275,11 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 		Status: lifecycle.StepSucceeded, Output: showTurn(r, m.Plan), Segments: m.Segments,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: m.Price.Cost(r.TokensIn, r.TokensOut), Estimated: r.Estimated,
 	}
-	declined := r.Finish == model.FinishFilter && r.Text == "" && len(r.Calls) == 0
+	declined := r.Finish == model.FinishFilter
 	if declined {
 		e.Status = lifecycle.StepFailed
 	}
-	again := len(r.Calls) == 0 && !c.s.AskedAgain && c.s.uncited(m.Verdict)
+	again := !declined && len(r.Calls) == 0 && !c.s.AskedAgain && c.s.uncited(m.Verdict)
 	if len(r.Calls) > 0 || again || deliverableOf(c.s.Input) != "" {
 		e.History = c.heard(r.Message())
 	}
@@ -290,12 +290,16 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 	}
 	switch {
 	case c.overUse(), c.overTime():
-	case declined:
+	case declined && r.Text == "":
 		c.end(lifecycle.RunFailed, lifecycle.FailModelError, "The model declined to answer.")
+	case declined: // a part of an answer is none, and what it began to call may be a part too
+		c.end(lifecycle.RunFailed, lifecycle.FailModelError, "The model declined to go on.")
 	case len(r.Calls) > 0:
 		c.begin(&m)
 	case again:
 		c.askAgain(r)
+	case r.Finish == model.FinishLength && deliverableOf(c.s.Input) != "":
+		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, cannotDeliver+": the answer was cut off at the model's limit of output.")
 	default:
 		c.finish(m.Verdict)
 	}

@@ -350,6 +350,38 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%+v", d.Next)
 		}
 	})
+	t.Run("declined after the first words, or with calls", func(t *testing.T) {
+		for _, m := range []ModelAnswered{answer("half a sen"), answer("first", call(1)), answer("", call(1))} {
+			m.Result.Finish = model.FinishFilter
+			d := decide(t, runningRun(t, plain), m, t0)
+			if d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailModelError || d.Next.TokensIn != 10 || len(d.Facts) != 2 {
+				t.Errorf("%+v, %d facts", d.Next, len(d.Facts))
+			}
+			if e := d.Facts[0].(StepEnded); e.Status != lifecycle.StepFailed || !strings.Contains(string(e.Output), `"finish":"refusal"`) || !strings.Contains(string(e.Output), m.Result.Text) {
+				t.Errorf("the step ends %s with %s", e.Status, e.Output)
+			}
+		}
+	})
+	t.Run("cut off", func(t *testing.T) {
+		for finish, shown := range map[model.Finish]bool{model.FinishLength: true, model.FinishOther: true, model.FinishStop: false, model.FinishCalls: false} {
+			m := answer("half a sen")
+			m.Result.Finish = finish
+			d := decide(t, runningRun(t, plain), m, t0)
+			if e := d.Facts[0].(StepEnded); d.Next.Status != lifecycle.RunSucceeded || strings.Contains(string(e.Output), `"finish":"`+string(finish)+`"`) != shown {
+				t.Errorf("%s: %s, the step shows %s", finish, d.Next.Status, e.Output)
+			}
+			s := runningRun(t, plain)
+			s.Input = []byte(`{"text":"q","options":{"deliverable":"html"}}`)
+			d = decide(t, s, m, t0)
+			if finish == model.FinishLength {
+				if d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailOutputInvalid || !strings.Contains(d.Next.Error.Message, "cut off") || d.Next.Delivers {
+					t.Errorf("a deliverable is made from a cut answer: %+v", d.Next)
+				}
+			} else if !d.Next.Delivers {
+				t.Errorf("%s: no deliverable: %+v", finish, d.Next.Error)
+			}
+		}
+	})
 	t.Run("a panic of the call", func(t *testing.T) {
 		d := decide(t, runningRun(t, plain), durable.EffectFailed{Key: "llm/0", Cause: "secret detail"}, t0)
 		if d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailInternal || strings.Contains(d.Next.Error.Message, "secret") {

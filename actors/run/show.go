@@ -23,16 +23,20 @@ type shownCall struct {
 
 // shownTurn is the output of a model's step.
 type shownTurn struct {
-	Text     string      `json:"text"`
-	Thinking string      `json:"thinking,omitempty"`
-	Calls    []shownCall `json:"calls,omitempty"`
-	Error    string      `json:"error,omitempty"`
+	Text     string       `json:"text"`
+	Thinking string       `json:"thinking,omitempty"`
+	Calls    []shownCall  `json:"calls,omitempty"`
+	Finish   model.Finish `json:"finish,omitempty"` // only if the model did not end by itself
+	Error    string       `json:"error,omitempty"`
 }
 
 // showTurn returns the output of a model step. A planned call is shown as its plan says,
 // which knows secrets whatever their key.
 func showTurn(r *model.Result, plan []tool.Planned) []byte {
 	out := shownTurn{Text: r.Text, Thinking: r.ThinkingText()}
+	if r.Finish != model.FinishStop && r.Finish != model.FinishCalls {
+		out.Finish = r.Finish
+	}
 	for i := range r.Calls {
 		c := &r.Calls[i]
 		shown := shownCall{ID: c.ID, Tool: problem.CutBytes(c.Name, maxName), Args: shownArgs(c)}
