@@ -152,7 +152,7 @@ func (c *anthropic) messages(ms []schema.Message, n names) []anthropicMessage {
 		}
 	}
 	if len(out) == 0 || out[len(out)-1].Role == "assistant" {
-		out = append(out, anthropicMessage{"user", []anthropicBlock{{Type: "text", Text: "(Go on.)"}}})
+		out = append(out, anthropicMessage{"user", []anthropicBlock{{Type: "text", Text: goOn}}})
 	}
 	return out
 }

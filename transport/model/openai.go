@@ -131,6 +131,10 @@ func (c *openAI) encode(req *schema.Request, n names) ([]byte, *schema.Error) {
 			q.Messages = append(q.Messages, openAIMessage{Role: "user", Content: &m.Text})
 		}
 	}
+	if len(ms) == 0 { // a run without input: servers require a message beside the instructions
+		text := goOn
+		q.Messages = append(q.Messages, openAIMessage{Role: "user", Content: &text})
+	}
 	return encode(&q)
 }
 

@@ -459,6 +459,22 @@ func TestAwkwardHistories(t *testing.T) {
 	}
 }
 
+// A run without input has only instructions, or not even these: the provider gets a user's message all the same.
+func TestARequestWithoutMessages(t *testing.T) {
+	for _, system := range []string{"", "Sum up yesterday's tickets."} {
+		for _, ms := range [][]schema.Message{nil, {{Role: schema.User}}} {
+			body, e := newOpenAI(nil, Provider{}).encode(&schema.Request{Model: "m", System: system, Messages: ms}, names{})
+			var got openAIRequest
+			if e != nil || json.Unmarshal(body, &got) != nil || len(got.Messages) == 0 {
+				t.Fatalf("%v %s", e, body)
+			}
+			if last := got.Messages[len(got.Messages)-1]; last.Role != "user" || *last.Content != "(Go on.)" || (len(got.Messages) == 2) != (system != "") {
+				t.Errorf("%s", body)
+			}
+		}
+	}
+}
+
 func TestProviders(t *testing.T) {
 	g := egress.New(egress.Config{})
 	r := NewRegistry(Config{Guard: g, OpenAI: Provider{APIKey: "k", BaseURL: "https://proxy.example/v1/"}})

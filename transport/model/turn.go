@@ -13,6 +13,9 @@ const (
 	maxCalls  = 128     // per turn
 )
 
+// goOn is the user's message where a protocol requires one and there is none.
+const goOn = "(Go on.)"
+
 // cutOff stands for the arguments of a call that the provider cut off before the first of them.
 const cutOff = "(cut off)"
 
