@@ -110,8 +110,9 @@ addEventListener("svcwidget", () => {
 	// A token that somebody else signed.
 	p.eval("(token) => SvcWidget.identify(token)", b.token("ada", "guessed"))
 	p.say("/say As Ada?")
-	p.must(expect.Locator(p.Locator(".turn.user.unsent")).ToHaveCount(1))
 	p.must(expect.Locator(p.GetByRole("alert")).ToContainText("We could not confirm who you are."))
+	p.must(expect.Locator(p.field()).ToHaveValue("/say As Ada?"))
+	p.must(expect.Locator(p.asked()).ToHaveCount(0))
 	if got := fmt.Sprint(p.eval("() => codes")); got != "[EMBED_IDENTITY_INVALID signature]" {
 		t.Errorf("errors %s", got)
 	}

@@ -170,7 +170,7 @@ func TestAKeyThatIsPausedSaysSoOnce(t *testing.T) {
 	b := newBed(t, options{key: object{"enabled": false}})
 	b.mayComplain("svc widget", failedRequest)
 	p := b.visit(b.shop())
-	until(t, "the console says what to do", func() bool { return strings.Contains(b.said(), "paused or revoked") })
+	until(t, "the console says what to do", func() bool { return strings.Contains(b.said(), "EMBED_KEY_DISABLED: The embed key is paused.") })
 	p.must(expect.Locator(p.launcher()).ToHaveCount(0))
 	if n := strings.Count(b.said(), "svc widget: "); n != 1 {
 		t.Errorf("said %d times:\n%s", n, b.said())

@@ -334,7 +334,10 @@ func TestEverybodyCanUseIt(t *testing.T) {
 			judge("history")
 			p.must(p.button("Back to the chat").Click())
 			p.eval("() => SvcWidget.onSignIn(() => {})")
-			for _, refused := range []struct{ code, shows string }{{"EMBED_IDENTITY_INVALID", ".turn.user.unsent"}, {"EMBED_IDENTITY_REQUIRED", ".gate"}} {
+			for _, refused := range []struct {
+				code, shows string
+				signIn      int
+			}{{"VALIDATION", ".turn.user.unsent", 0}, {"EMBED_IDENTITY_INVALID", "[role=alert] .notice", 1}, {"EMBED_IDENTITY_REQUIRED", ".gate", 1}} {
 				p.must(p.Unroute("**/v1/embed/messages"))
 				p.must(p.Route("**/v1/embed/messages", func(r playwright.Route) {
 					_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(401), ContentType: playwright.String("application/problem+json"),
@@ -342,7 +345,7 @@ func TestEverybodyCanUseIt(t *testing.T) {
 				}))
 				p.say("Refused")
 				p.must(expect.Locator(p.Locator(refused.shows)).ToBeVisible())
-				p.must(expect.Locator(p.button("Sign in").First()).ToBeVisible())
+				p.must(expect.Locator(p.button("Sign in")).ToHaveCount(refused.signIn))
 				judge(refused.code)
 			}
 		})

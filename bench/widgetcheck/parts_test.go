@@ -162,6 +162,23 @@ func TestFromRightToLeft(t *testing.T) {
 	}
 }
 
+// What is said is in the page's language, and the widget's own words are in one that it has.
+func TestAnswersAreMarkedWithThePagesLanguage(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{key: object{"config": object{"locale": "fr", "title": "Aide", "greeting": "Bonjour !", "disclaimer": "Sans garantie."}}})
+	p := b.visit(b.shop())
+	p.open()
+	p.say("/say Bien sûr.")
+	p.finished(1)
+	for selector, lang := range map[string]string{".turn .bubble >> nth=0": "fr", ".turn.bot .bubble": "fr", ".turn.user .bubble": "fr", "h2": "fr", "textarea": "fr", "p.small[dir=auto]": "fr", ".turn.bot .meta": "en"} {
+		got, err := p.Locator(selector).Evaluate("(e) => e.closest('[lang]').lang", nil)
+		p.must(err)
+		if got != lang {
+			t.Errorf("%s is in %v, not in %s", selector, got, lang)
+		}
+	}
+}
+
 // An answer has the direction of its own text, block by block, with its bullets and
 // columns, in a widget of either direction.
 func TestEachBlockHasItsDirection(t *testing.T) {
@@ -344,6 +361,19 @@ func TestALongTextIsCounted(t *testing.T) {
 	p.must(p.field().Press("Enter"))
 	p.finished(1)
 	p.must(expect.Locator(count).ToHaveText(""))
+
+	// What is queued and what is typed go out as one message.
+	p.say("/delay 100ms\n/tokens 400")
+	p.begun(1)
+	p.must(p.field().Fill(strings.Repeat("q", 5000)))
+	p.must(p.field().Press("Enter"))
+	p.must(expect.Locator(p.Locator(".queued")).ToBeVisible())
+	p.must(p.field().Fill(strings.Repeat("t", 3000)))
+	p.must(expect.Locator(count).ToHaveText("8001 / 8000"))
+	p.must(expect.Locator(p.button("Send")).ToBeDisabled())
+	p.must(p.button("Discard").Click())
+	p.must(expect.Locator(count).ToHaveText(""))
+	p.must(expect.Locator(p.button("Send")).ToBeEnabled())
 }
 
 // Nobody reads lines of a whole screen's width.

@@ -94,8 +94,8 @@ func bundleTests(dir, out string) error {
 // nor is it kept in the browser or written in quotation marks.
 var internal = strings.Fields(`
 	adrift after align attach become blocks busy client current draft emit empty ended events feed fresh
-	idempotencyKey identified indent inline isOpen kids loading look next notice off onClose onOpen online phase prefix
-	queued reset restore retryAfter retry rtl shadow shared show signIn source sources store sub transient unqueue update watch
+	identified indent inline isOpen kids loading look next notice off onClose onOpen online phase prefix
+	queued reset restore retry rtl shadow shared show signIn source sources store sub transient unqueue update watch
 	write
 `)
 

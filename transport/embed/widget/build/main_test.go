@@ -43,6 +43,16 @@ func TestTheBundleIsSmall(t *testing.T) {
 	}
 }
 
+// A page that uses the client without an interface knows these names from docs/widget.md.
+func TestPublicNamesAreKept(t *testing.T) {
+	js := string(built(t))
+	for _, name := range []string{".idempotencyKey", ".retryAfter", ".threadId", ".runId", ".signal", ".userToken", ".baseUrl"} {
+		if !strings.Contains(js, name) {
+			t.Errorf("the bundle has another name for %s", name)
+		}
+	}
+}
+
 // "Loads nothing from anywhere else".
 func TestTheBundleKnowsNoOtherAddress(t *testing.T) {
 	js := string(built(t))

@@ -113,18 +113,19 @@ export type RunEvent =
  */
 export class ApiError extends Error {
   override readonly name = "SvcError";
-  constructor(
-    readonly status: number,
-    readonly code: string,
-    readonly detail: string,
-    /** Milliseconds to wait before the next try; 0: unsaid. */
-    readonly retryAfter = 0,
-    /** The run that is in flight (EMBED_RUN_IN_FLIGHT). */
-    readonly runId: string | null = null,
-    /** Why an identity token was refused (EMBED_IDENTITY_INVALID). */
-    readonly reason: string | null = null,
-  ) {
+  declare readonly status: number;
+  declare readonly code: string;
+  declare readonly detail: string;
+  /** Milliseconds to wait before the next try; 0: unsaid. */
+  declare readonly retryAfter: number;
+  /** The run that is in flight (EMBED_RUN_IN_FLIGHT). */
+  declare readonly runId: string | null;
+  /** Why an identity token was refused (EMBED_IDENTITY_INVALID). */
+  declare readonly reason: string | null;
+
+  constructor(status: number, code: string, detail: string, retryAfter = 0, runId: string | null = null, reason: string | null = null) {
     super(code + (detail && ": " + detail));
+    Object.assign(this, { status, code, detail, retryAfter, runId, reason });
   }
 
   /** Whether the same call may succeed later without anybody's help: of ours each one may. */

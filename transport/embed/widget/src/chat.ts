@@ -15,7 +15,8 @@ export interface Turn {
   at: number;
   /** sending and unsent are a visitor's, live is a reply's. */
   state: "sending" | "unsent" | "live" | "done" | "failed";
-  phase: Reply["phase"];
+  /** unseen: what the run does is not known, because no stream is free. */
+  phase: Reply["phase"] | "unseen";
   /** The connection behind a live reply is gone for the moment. */
   adrift: boolean;
   /** Why it failed. */
@@ -42,8 +43,11 @@ export interface View {
   queued(text: string): void;
 }
 
-/** barred: nothing is sent before the page has said who the visitor is. */
-export type Busy = "idle" | "sending" | "replying" | "waiting" | "barred";
+/**
+ * barred: nothing is sent before the page has said who the visitor is. unseen: a run is
+ * under way that may wait for a person, so the service decides whether it takes a message.
+ */
+export type Busy = "idle" | "sending" | "replying" | "waiting" | "barred" | "unseen";
 
 /** What a page can listen to; see docs/widget.md. */
 export interface ChatEvents {
@@ -54,7 +58,7 @@ export interface ChatEvents {
 
 type Emit = <K extends keyof ChatEvents>(name: K, event: ChatEvents[K]) => void;
 
-/** What is kept of the current thread: whose it is, and when a tab last did something to it. */
+/** What is kept of the current thread: whose it is, and when a tab last did something to it, of which the others hear. */
 interface Place {
   owner: string;
   id: string;
@@ -78,7 +82,7 @@ const REQUIRED = "EMBED_IDENTITY_REQUIRED";
 const make = (role: Turn["role"], text: string, state: Turn["state"], at = Date.now()): Turn => ({ id: unique(), role, text, at, state, phase: "thinking", adrift: false, code: "" });
 
 /** both is two texts in one. */
-const both = (one: string, other: string): string => (one && other ? one + "\n" + other : one || other);
+export const both = (one: string, other: string): string => (one && other ? one + "\n" + other : one || other);
 
 export class Chat {
   #turns: Turn[] = [];
@@ -119,6 +123,7 @@ export class Chat {
     if (this.#barred) return "barred";
     if (this.#turns.some((t) => t.state === "sending")) return "sending";
     if (this.#live.length === 0) return "idle";
+    if (this.#live.some((t) => t.phase === "unseen")) return "unseen";
     // A run that waits for a person takes the next message: it is queued.
     return this.#live.every((t) => t.phase === "waiting") ? "waiting" : "replying";
   }
@@ -149,8 +154,8 @@ export class Chat {
       return this.#load(this.#threadId, true);
     }
     if (this.#restored) return;
-    const place = this.#place();
-    const draft = this.#draft();
+    const place = this.#kept<Place>("thread");
+    const draft = this.#kept<Draft>("draft");
     if (!this.#client.identified) this.#recall(ANONYMOUS);
     if (this.#barred) return;
     // An end user's thread waits until the page has said who the visitor is.
@@ -178,7 +183,7 @@ export class Chat {
 
   /** recall puts the draft that was kept back into the field, where it is the visitor's. */
   #recall(owner: string): void {
-    const draft = this.#draft();
+    const draft = this.#kept<Draft>("draft");
     if (this.#recalled || !draft) return;
     if (draft.owner === owner) this.#view.draft(draft.text);
     else if (this.#client.identified) this.#client.store.set("draft", null);
@@ -275,7 +280,8 @@ export class Chat {
         this.#threadId = null;
         return this.#post(turn);
       }
-      if (code === "EMBED_THREAD_FULL" || code === REQUIRED) this.#giveBack(turn);
+      // A visitor who has to sign in first may leave the page for that: the field is kept.
+      if (code === "EMBED_THREAD_FULL" || code.includes("IDENTITY_")) this.#giveBack(turn);
       else {
         turn.state = "unsent";
         turn.code = code;
@@ -320,15 +326,18 @@ export class Chat {
     const threadId = this.#threadId;
     if (signal.aborted || !threadId) return;
     const reply = new Reply();
-    reply.phase = turn.phase;
     try {
       for await (const event of this.#client.stream({ threadId, runId }, { signal })) {
         if (signal.aborted) return;
         if (event.type === "history") {
           this.#adopt(turn, runId, event.history);
         } else if (event.type === "connection") {
-          turn.adrift = event.state === "lost" || event.state === "retrying";
-          if (event.state === "lost") this.#report("STREAM_LOST", "polling until the service is back", runId);
+          const { state } = event;
+          turn.adrift = state === "lost" || state === "retrying";
+          turn.phase = state === "polling" && reply.phase !== "waiting" ? "unseen" : reply.phase;
+          // Nobody knows when the run ends: the visitor decides when to send it.
+          if (turn.phase === "unseen") this.unqueue();
+          if (state === "lost") this.#report("STREAM_LOST", "polling", runId);
         } else {
           const before = reply.phase;
           reply.add(event);
@@ -420,9 +429,14 @@ export class Chat {
    * nor is what is in the field, where they were somebody before.
    */
   become(forget: boolean, another = forget): void {
-    // Nobody was anybody yet: what was typed belongs to whoever signs in now.
-    if (this.#barred && !this.#me) another = forget;
-    if (another) this.unqueue(true);
+    // No session was anybody's yet: what was typed belongs to whoever signs in now.
+    if (!this.#me) another = forget;
+    if (another && !this.#client.identified) {
+      // It is kept for nobody. For somebody identified it is kept, under their name.
+      this.#typed = "";
+      this.unqueue(true);
+      this.#turns = [];
+    }
     this.#leave();
     this.#bar();
     this.#restored = false;
@@ -447,22 +461,33 @@ export class Chat {
     this.#unwatch();
   }
 
+  /** unsent are the visitor's messages that the service has not accepted, as far as we know. */
+  #unsent(): Turn[] {
+    return this.#turns.filter((t) => t.state === "unsent" || t.state === "sending");
+  }
+
   #bar(): void {
     this.#barred = this.#required && !this.#client.identified;
   }
 
   #leave(): void {
     this.unqueue();
-    this.#scope.abort();
-    this.#scope = new AbortController();
-    this.#queue = Promise.resolve();
+    for (const turn of this.#unsent().reverse()) this.#giveBack(turn);
+    this.#unfollow();
     this.#turns = [];
-    this.#live = [];
-    this.#runs.clear();
     this.#threadId = null;
     this.#stale = this.#missed = false;
     this.#restored = true;
     this.#view.notice(null);
+  }
+
+  /** unfollow ends what belongs to the turns on view. */
+  #unfollow(): void {
+    this.#scope.abort();
+    this.#scope = new AbortController();
+    this.#queue = Promise.resolve();
+    this.#live = [];
+    this.#runs.clear();
   }
 
   /**
@@ -476,12 +501,8 @@ export class Chat {
     try {
       const history = await this.#client.history(threadId, signal);
       if (signal.aborted) return;
-      const unsent = this.#turns.filter((t) => t.state === "unsent" || t.state === "sending");
-      this.#live = [];
-      this.#runs.clear();
-      this.#scope.abort();
-      this.#scope = new AbortController();
-      this.#queue = Promise.resolve();
+      const unsent = this.#unsent();
+      this.#unfollow();
       // What the visitor said last and got no answer to: its runs say what became of it.
       const answered = history.items.map((m) => m.role).lastIndexOf("assistant");
       this.#turns = history.items.flatMap((m, i) => {
@@ -510,13 +531,11 @@ export class Chat {
     // announced in turn, else two tabs would have no end of it.
     this.#missed = this.busy !== "idle";
     if (this.#missed) return;
-    const place = this.#place();
+    const place = this.#kept<Place>("thread");
+    // A tab whose page says otherwise who the visitor is has a chat of its own.
+    if (place && this.#me && place.owner !== this.#me) return;
     if (!place) {
-      if (this.#threadId) {
-        this.#leave();
-        this.#view.reset(this.#turns);
-        this.#show();
-      }
+      if (this.#threadId) this.fresh();
       return;
     }
     if (!this.#threadId) this.#restored = false;
@@ -527,23 +546,13 @@ export class Chat {
     if (this.#visible()) void this.restore();
   }
 
-  #place(): Place | null {
-    const { owner, id, at } = this.#kept<Place>("thread");
-    return owner && typeof id === "string" ? { owner, id, at: Number(at) } : null;
-  }
-
-  #draft(): Draft | null {
-    const { owner, text } = this.#kept<Draft>("draft");
-    return owner && typeof text === "string" ? { owner, text } : null;
-  }
-
   /** kept is what the browser keeps under a name, and has an owner; or nothing. */
-  #kept<T extends { owner: string }>(name: string): Partial<T> {
+  #kept<T extends { owner: string }>(name: string): T | null {
     try {
-      const v = JSON.parse(this.#client.store.get(name)!) as Partial<T> | null;
-      return typeof v?.owner === "string" ? v : {};
+      const v = JSON.parse(this.#client.store.get(name)!) as T;
+      return /^[ev]:/.test(v.owner) ? v : null;
     } catch {
-      return {};
+      return null;
     }
   }
 

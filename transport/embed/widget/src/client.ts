@@ -51,6 +51,7 @@ export class Client extends Emitter<ClientEvents> {
   #renewAt = 0;
   #minting: Promise<Session> | null = null;
   #identity = 0; // counts identify and logout
+  #ask = new AbortController(); // the page's function, which is asked for a token
   readonly #end = new AbortController();
   readonly #unwatch: () => void;
 
@@ -85,8 +86,10 @@ export class Client extends Emitter<ClientEvents> {
     this.#minting ??= this.#mint().finally(() => {
       if (identity === this.#identity) this.#minting = null;
     });
-    const session = await this.#minting;
-    if (identity !== this.#identity) return this.session();
+    const session = await this.#minting.catch((e) => {
+      if (identity === this.#identity) throw e;
+    });
+    if (!session || identity !== this.#identity) return this.session();
     if (this.#current !== session) {
       this.#current = session;
       const end = Date.parse(session.expires_at);
@@ -101,6 +104,7 @@ export class Client extends Emitter<ClientEvents> {
   /** identify makes the visitor the person that the token names, from the next call on. */
   identify(user: UserToken | undefined): void {
     this.#identity++;
+    this.#ask.abort();
     this.#user = user;
     this.#current = this.#minting = null;
   }
@@ -169,32 +173,42 @@ export class Client extends Emitter<ClientEvents> {
   /** close ends everything under way; the client is of no use afterwards. */
   close(): void {
     this.#end.abort();
+    this.#ask.abort();
     this.#unwatch();
   }
 
   async #mint(): Promise<Session> {
+    const identity = this.#identity;
+    // Before the lock: a page that takes its time holds up no other tab.
+    const token = await this.#token();
+    const mint = async (): Promise<Session> => {
+      const session: Session = await this.#request("POST", "/session", {
+        headers: { "X-Svc-Embed-Key": this.#key },
+        body: { visitor: this.store.get("visitor") ?? undefined, user: token ? { token } : undefined },
+      });
+      if (identity === this.#identity) this.store.set("visitor", session.visitor);
+      return session;
+    };
     // A page without storage shares no visitor with other tabs, and its browser refuses it locks.
     const locks = this.store.shared && (navigator.locks as LockManager | undefined);
-    if (!locks || this.store.get("visitor")) return this.#mintNow();
     // Two tabs of a newcomer must not become two visitors.
-    return locks.request(this.store.prefix + "mint", () => this.#mintNow());
+    return !locks || this.store.get("visitor") ? mint() : locks.request(this.store.prefix + "mint", mint);
   }
 
-  async #mintNow(): Promise<Session> {
-    const identity = this.#identity;
-    let token = "";
+  /** token is the page's word on who the visitor is: it has as long as a request, and until the page says something else. */
+  async #token(): Promise<string> {
+    const user = this.#user;
+    if (typeof user !== "function") return user ?? "";
+    const ask = (this.#ask = new AbortController());
     try {
-      token = typeof this.#user === "function" ? await this.#user() : this.#user ?? "";
+      const token = await Promise.race([user(), sleep(this.#clock, TIMEOUT, ask.signal)]);
+      if (token === false) throw new Error("no token in time");
+      return token as string;
     } catch (e) {
       throw failure("IDENTITY_TOKEN", e);
+    } finally {
+      ask.abort();
     }
-    const visitor = this.store.get("visitor");
-    const session: Session = await this.#request("POST", "/session", {
-      headers: { "X-Svc-Embed-Key": this.#key },
-      body: { visitor: visitor ?? undefined, user: token ? { token } : undefined },
-    });
-    if (identity === this.#identity) this.store.set("visitor", session.visitor);
-    return session;
   }
 
   /** call is a request of the session's; a token that is refused is renewed once. */

@@ -1,12 +1,12 @@
 // One run's events, whatever happens to the connection that they come over.
 
 import { ApiError, relayFrame, type History, type RunEvent } from "./api";
-import { sleep, type Clock } from "./clock";
+import { hidden, sleep, turned, type Clock } from "./clock";
 import type { Frame } from "../../../reader/sse";
 
 /** Silence longer than three heartbeats: the connection is lost. */
 export const SILENCE = 45_000;
-/** Retries before STREAM_LOST; after it (or where other tabs hold the streams) polls. */
+/** Retries before STREAM_LOST; after it (or where no stream is free) polls. */
 export const RETRIES = 3;
 const BACKOFF = 1_000;
 const POLL = 5_000;
@@ -32,7 +32,9 @@ export interface RunRef {
  * token expires or a node goes down in good order, is opened again at once. A
  * connection that breaks or falls silent is resumed exactly, three times with growing pauses; then the state is `lost`, said once,
  * and the thread's history is polled slowly until the service is back. Where other
- * tabs hold all the streams that a visitor may have, it polls as well. The events
+ * tabs hold all the streams that a visitor may have, or the tenant's are used up, it
+ * polls as well. A run may wait for a person for days: meanwhile a page out of view
+ * holds no stream, and resumes when it is in view again. The events
  * end without a last one when the signal is aborted; a failure that time does not
  * mend is thrown.
  */
@@ -41,7 +43,12 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
   let open = true; // what the reader was told last
   let failures = 0;
   let polls = 0;
+  let waits = false; // for a person, by the run's last frame
   while (!signal.aborted) {
+    if (waits && hidden()) {
+      await sleep(clock, POLL_MAX, signal, turned);
+      continue;
+    }
     let failure: ApiError | null = null;
     let woken = false;
     let brought = false; // anything, since it was opened
@@ -66,6 +73,9 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
         if (event) yield event;
         if (frame.id !== null) after = frame.id;
         if (event?.type === "run.completed" || event?.type === "run.failed") return;
+        if (event?.type.startsWith("run.")) waits = event.type === "run.waiting";
+        // Only a heartbeat says that nothing follows for the moment.
+        if (!event && waits && hidden()) break;
         stillness = clock.after(SILENCE, stop);
       }
       whole = brought && !attempt.signal.aborted;
@@ -85,16 +95,12 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
       continue;
     }
     let pause: number;
-    if (failure?.code === "EMBED_TOO_MANY_STREAMS") {
-      if (polls === 0) yield told("polling");
-      pause = pollPause(polls++, clock);
-    } else if (failure?.status === 429) {
-      pause = POLL;
-    } else if (++failures <= RETRIES) {
+    const limited = failure?.status === 429;
+    if (!limited && ++failures <= RETRIES) {
       if (open) yield told("retrying");
       pause = BACKOFF * 2 ** (failures - 1) * (0.75 + clock.random() / 2);
     } else {
-      if (failures === RETRIES + 1) yield told("lost");
+      if (limited ? polls === 0 : failures === RETRIES + 1) yield told(limited ? "polling" : "lost");
       pause = pollPause(polls++, clock);
     }
     open = false;

@@ -1,9 +1,10 @@
 // The script tag: window.SvcWidget, <svc-chat>, and the widget of the tag itself.
 
 // Long texts first: the file compresses better than with code on both sides of them.
-import "../../../reader/markdown";
 import "./styles";
 import "./texts";
+import "../../../reader/markdown";
+import "./dom";
 import { ApiError } from "./api";
 import { Client, type ClientOptions, type UserToken } from "./client";
 import { SvcChat } from "./element";

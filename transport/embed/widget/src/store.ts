@@ -1,3 +1,5 @@
+import { heard } from "./clock";
+
 /**
  * Store is what the browser keeps of one key: in localStorage, shared by the tabs
  * of an origin, or in memory where that is unavailable.
@@ -49,13 +51,11 @@ export class Store {
   /** watch calls f when another tab changes a value, until what it returns is called. */
   watch(f: (name: string, value: string | null) => void): () => void {
     if (!this.#area) return () => undefined;
-    const listener = (e: StorageEvent): void => {
+    return heard<StorageEvent>("storage")((e) => {
       if (e.storageArea !== this.#area || !e.key?.startsWith(this.prefix)) return;
       const name = e.key.slice(this.prefix.length);
       this.#full.delete(name); // the other tab's is newer
       f(name, e.newValue);
-    };
-    addEventListener("storage", listener);
-    return () => removeEventListener("storage", listener);
+    });
   }
 }

@@ -10,7 +10,8 @@ export const accent = (v: string | undefined): string => (v && /^#[0-9a-f]{6}$/i
 export const fonts = (v: string | undefined): string =>
   v && v.length <= 200 && /^[\p{L}\p{N} ,'"_-]+$/u.test(v) && ["'", '"'].every((q) => v.split(q).length % 2 === 1) ? v : "";
 
-export const zIndex = (v: number | undefined): number => (Number.isSafeInteger(v) && v! >= 0 && v! <= 2147483647 ? v! : Z_INDEX);
+/** zIndex is a whole number of 31 bits, or ours. */
+export const zIndex = (v: number | undefined): number => (v! >= 0 && (v! | 0) === v ? v : Z_INDEX);
 
 /**
  * avatar is a picture that may be shown, or "": one of the service or of the page

@@ -1,7 +1,7 @@
 // What a visitor sees of one chat.
 
 import type { Config, DisplayConfig, Thread } from "./api";
-import type { Busy, Chat, Notice, Turn, View } from "./chat";
+import { both, type Busy, type Chat, type Notice, type Turn, type View } from "./chat";
 import { away, BACK, CHAT, CLOSE, DOWN, FRESH, HISTORY, PERSON, SEND, STOP, copier, h, icon, pictured, Prose } from "./dom";
 import { clean, target, visible } from "../../../reader/markdown";
 import { dress } from "./styles";
@@ -74,15 +74,15 @@ export class UI implements View {
 
   constructor(o: UIOptions) {
     this.#o = o;
-    const { config, locale } = o;
+    const { config, locale: lang } = o;
     const c = (this.#c = config.config);
-    const t = (this.#t = texts(locale));
+    const t = (this.#t = texts(lang));
     this.#name = visible(c.title || config.agent.name) || t[T.Chat];
 
     this.#log = h("div", { class: "log", role: "log", "aria-live": "polite", "aria-label": this.#name, tabindex: "0", onscroll: () => this.#scrolled() });
     this.#prompts = h(
       "div",
-      { class: "prompts" },
+      { class: "prompts", lang },
       ...(c.starter_prompts ?? []).slice(0, 4).map((p) => h("button", { dir: "auto", onclick: () => this.#send(p) }, clean(p))),
     );
     this.#latest = pictured("latest", DOWN, t[T.Latest], () => this.#toEnd(true));
@@ -91,6 +91,7 @@ export class UI implements View {
     this.#status = h("div", { class: "sr", role: "status" });
     this.#field = h("textarea", {
       rows: "1",
+      lang,
       placeholder: visible(c.placeholder ?? "") || t[T.Placeholder],
       "aria-label": t[T.Message],
       "aria-describedby": "svc-count",
@@ -107,12 +108,12 @@ export class UI implements View {
     this.#count = h("p", { class: "small", id: "svc-count", role: "status", dir: "ltr" });
     this.#queued = h("div", { class: "notice queued", hidden: true });
     this.#gate = h("div", { class: "gate" });
-    this.#footer = h("footer", {}, this.#queued, this.#form, this.#count, this.#gate, c.disclaimer && h("p", { class: "small", dir: "auto" }, visible(c.disclaimer)));
+    this.#footer = h("footer", {}, this.#queued, this.#form, this.#count, this.#gate, c.disclaimer && h("p", { class: "small", dir: "auto", lang }, visible(c.disclaimer)));
 
     if (c.show_history !== false) {
       this.#historyButton = this.#tool(HISTORY, t[T.History], () => (this.#list.hidden ? void this.#showThreads() : this.#showChat()));
     }
-    const title = h("h2", { id: "svc-title", dir: "auto" }, this.#name);
+    const title = h("h2", { id: "svc-title", dir: "auto", lang }, this.#name);
     this.#panel = h(
       "section",
       { class: "panel", role: o.inline ? "region" : "dialog", "aria-labelledby": "svc-title", id: "svc-panel", tabindex: "-1", hidden: !o.inline },
@@ -126,7 +127,7 @@ export class UI implements View {
       this.#launcher = h("button", { class: "launcher", "aria-controls": "svc-panel", "aria-haspopup": "dialog", onclick: () => (this.isOpen ? this.close() : this.open()) });
       this.#paintLauncher();
     }
-    this.#root = h("div", { class: "root" + (o.inline ? " inline" : ""), lang: language(locale), dir: o.rtl ? "rtl" : "ltr" }, this.#panel, this.#launcher);
+    this.#root = h("div", { class: "root" + (o.inline ? " inline" : ""), lang: language(lang), dir: o.rtl ? "rtl" : "ltr" }, this.#panel, this.#launcher);
     // What is typed here is none of the page's shortcuts.
     for (const kind of ["keydown", "keyup", "keypress"]) {
       this.#root.addEventListener(kind, (e) => {
@@ -228,7 +229,8 @@ export class UI implements View {
   busy(state: Busy): void {
     this.#state = state;
     const text = this.#field.value.trim();
-    const length = text.length > LONG ? [...text].length : 0;
+    // What is queued goes out with it, as one message.
+    const length = text ? [...both(this.chat?.next, text)].length : 0;
     const over = length > MAX_MESSAGE;
     this.#count.textContent = length > LONG ? length + " / " + MAX_MESSAGE : "";
     this.#count.classList.toggle("over", over);
@@ -256,6 +258,7 @@ export class UI implements View {
   queued(text: string): void {
     const t = this.#t;
     this.#queued.hidden = !text;
+    this.busy(this.#state);
     if (!text) return this.#queued.replaceChildren();
     const back = (drop: boolean) => () => {
       this.chat.unqueue(drop);
@@ -286,7 +289,7 @@ export class UI implements View {
   }
 
   draft(text: string): void {
-    if (text && this.#field.value.trim() && this.#field.value !== text) text += "\n" + this.#field.value;
+    if (text && this.#field.value !== text) text = both(text, this.#field.value.trim());
     this.#field.value = text;
     // What is taken out of the field is not forgotten by that.
     if (text) this.#typed();
@@ -352,6 +355,8 @@ export class UI implements View {
   }
 
   #prose(el: HTMLElement): Prose {
+    // What is said is in the page's language; our own words around it are in ours.
+    el.lang = this.#o.locale;
     return new Prose(el, this.#t, this.#say);
   }
 
@@ -371,6 +376,7 @@ export class UI implements View {
   #activity(turn: Turn): Activity {
     if (turn.adrift) return T.Adrift;
     if (turn.phase === "waiting") return T.Waiting;
+    if (turn.phase === "unseen") return T.Working;
     if (turn.phase === "working") return this.#c.show_tool_activity === false ? T.Thinking : T.Working;
     return turn.phase === "writing" && turn.text ? 0 : T.Thinking;
   }
@@ -436,9 +442,8 @@ export class UI implements View {
 
   #submit(e: Event): void {
     e.preventDefault();
+    if (this.#go.disabled) return;
     const text = this.#field.value.trim();
-    // What is queued goes out with it, as one message.
-    if (!text || [...text].length + [...this.chat.next].length >= MAX_MESSAGE + (this.chat.next ? 0 : 1)) return;
     this.#field.value = "";
     this.#typed();
     this.#send(text);

@@ -163,14 +163,8 @@ export class Widget extends Emitter<WidgetEvents> {
 /** warn tells whoever runs the page. */
 export const warn = (text: string): void => console.warn("svc widget: " + text);
 
-/** advice is what whoever runs the page can do about it. */
-function advice(e: ApiError, baseUrl: string): string {
-  const denied = `${location.origin} is not among the embed key's allowed origins; add it. `;
-  const advices: Record<string, string> = {
-    EMBED_KEY_INVALID: "the key is unknown or was rotated.",
-    EMBED_KEY_DISABLED: "the embed key is paused or revoked.",
-    EMBED_ORIGIN_DENIED: denied + e.detail,
-    NETWORK: `no answer from ${baseUrl}. If the service is up: ${denied}Or the page's policy forbids it (connect-src).`,
-  };
-  return advices[e.code] ?? e.message;
-}
+/** advice is what whoever runs the page can do about it. A refusal of the service says it itself. */
+const advice = (e: ApiError, baseUrl: string): string =>
+  e.code === "NETWORK"
+    ? `no answer from ${baseUrl}. If it is up, add ${location.origin} to the embed key's allowed_origins and the service to the page's connect-src.`
+    : e.message;

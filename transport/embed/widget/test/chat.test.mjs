@@ -197,6 +197,21 @@ test("while a person decides a message is sent, and answered afterwards", async 
   assert.deepEqual(w.said(), ["u done one", "a done first answer", "u done two", "a done second answer", "u done three", "a done third answer"]);
 });
 
+test("where no stream is free nobody knows whether the run waits: the service decides what is sent, and nothing is cancelled", async () => {
+  const w = new World();
+  await w.chat.send("one");
+  await settle();
+  await w.chat.send("queued");
+  await w.feed("run1", { type: "connection", state: "polling" });
+  assert.deepEqual([w.busy, w.turns[1].phase, w.queuedText, w.draftText, w.sent.length], ["unseen", "unseen", "", "queued", 1]);
+  await w.chat.send("queued");
+  assert.equal(w.sent.length, 2);
+  await w.feed("run1", { type: "connection", state: "open" });
+  assert.equal(w.busy, "replying");
+  await w.feed("run1", { type: "run.waiting" }, { type: "connection", state: "polling" });
+  assert.equal(w.turns[1].phase, "waiting", "what is known stays known");
+});
+
 test("who has to be somebody sends nothing before the page says who it is", async () => {
   const w = new World(true);
   w.place("v:v1", "t1");
@@ -373,6 +388,72 @@ test("identify takes the draft of whoever was somebody before out of the field, 
   assert.equal(w.draftText, "");
 });
 
+test("what was refused with the identity waits in the field for whoever signs in, and for the same person only", async () => {
+  const refuses = (w, code) => {
+    w.sends = async () => {
+      throw new ApiError(401, code, "");
+    };
+  };
+  for (const code of ["EMBED_IDENTITY_INVALID", "EMBED_IDENTITY_UNAVAILABLE", "IDENTITY_TOKEN"]) {
+    const w = new World();
+    w.identified = true;
+    refuses(w, code);
+    await w.chat.send("hi");
+    assert.deepEqual([w.draftText, w.said(), w.notices.at(-1)], ["hi", [], code]);
+    w.session = { visitor_id: "v1", end_user_id: "eu1" };
+    w.chat.become(false, true);
+    await settle();
+    assert.equal(w.draftText, "hi", "no session said that it was somebody else's");
+  }
+  for (const [next, left] of [["eu1", "private"], ["eu2", ""]]) {
+    const w = new World();
+    w.identified = true;
+    w.session = { visitor_id: "v1", end_user_id: "eu1" };
+    await w.chat.send("one");
+    await settle();
+    await w.feed("run1", completed("first"));
+    refuses(w, "EMBED_IDENTITY_INVALID");
+    await w.chat.send("private");
+    w.session = { visitor_id: "v1", end_user_id: next };
+    w.chat.become(false, true);
+    assert.equal(w.draftText, "", "nobody knows yet who it is");
+    await settle();
+    assert.deepEqual([w.draftText, (w.kept.get("draft") ?? "").includes("private")], [left, left !== ""]);
+  }
+});
+
+test("what is not sent goes into the field where its chat is left, but with nobody who logs out", async () => {
+  const offline = async () => {
+    throw new ApiError(0, "NETWORK", "");
+  };
+  const hangs = () => new Promise(() => undefined);
+  const leaves = { identify: (c) => c.become(false), logout: (c) => c.become(true), "a new chat": (c) => c.fresh(), "another chat": (c) => c.open("t2") };
+  for (const [name, leave] of Object.entries(leaves)) {
+    for (const sends of [offline, hangs]) {
+      const w = new World();
+      w.sends = sends;
+      void w.chat.send("hi");
+      await settle();
+      assert.deepEqual(w.said(), [sends === hangs ? "u sending hi" : "u unsent hi"]);
+      leave(w.chat);
+      await settle();
+      assert.deepEqual([w.draftText, w.said(), w.sent.length], [name === "logout" ? "" : "hi", [], 1], name);
+    }
+  }
+  const w = new World();
+  w.identified = true;
+  w.session = { visitor_id: "v1", end_user_id: "eu1" };
+  await w.chat.send("one");
+  await settle();
+  await w.chat.send("queued");
+  w.chat.write("typed");
+  w.identified = false;
+  w.kept.delete("draft");
+  w.chat.become(true);
+  await settle();
+  assert.deepEqual([w.draftText, w.queuedText, w.kept.get("draft")], ["", "", undefined]);
+});
+
 test("EMBED_RUN_IN_FLIGHT: the text goes back, and that run is shown", async () => {
   const w = new World();
   w.place("v:v1", "t1");
@@ -479,6 +560,27 @@ test("what another tab does is shown, when somebody looks and nothing is under w
   await settle();
   await elsewhere("t3");
   assert.ok(!w.asked.includes("t3") && w.runs.size === 1, "a reply under way is left alone");
+});
+
+test("a tab whose page says otherwise who the visitor is takes no chat away", async () => {
+  for (const [mine, theirs] of [["v:v1", "e:eu1"], ["e:eu1", "v:v1"]]) {
+    const w = new World();
+    if (mine[0] === "e") {
+      w.identified = true;
+      w.session = { visitor_id: "v1", end_user_id: "eu1" };
+    }
+    await w.chat.send("one");
+    await settle();
+    await w.feed("run1", completed("first"));
+    w.place(theirs, "t2");
+    w.watchers.forEach((f) => f("thread"));
+    w.chat.look();
+    await settle();
+    await w.chat.send("two");
+    await settle();
+    assert.deepEqual([w.sent[1].threadId, w.said().slice(0, 3)], ["new", ["u done one", "a done first", "u done two"]]);
+    assert.deepEqual(JSON.parse(w.kept.get("thread")).owner, mine);
+  }
 });
 
 test("what a tab only reads it does not announce: two tabs would have no end of it", async () => {

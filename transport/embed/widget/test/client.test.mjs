@@ -251,6 +251,40 @@ test("a function that gives no token once is asked again, before a message is se
   assert.deepEqual(got.events.map((e) => e.state ?? e.text), ["retrying", "open", "ab"]);
 });
 
+test("a function for tokens that does not settle fails after 30 s, and holds up nobody who is somebody else", async (t) => {
+  const hangs = () => new Promise(() => undefined);
+  const w = new World({ userToken: hangs });
+  const late = assert.rejects(w.client.session(), { code: "IDENTITY_TOKEN" });
+  await w.clock.turn(30_000);
+  await late;
+  assert.equal(w.clock.timers.length, 0);
+
+  for (const next of ["jwt", undefined]) {
+    const freed = w.client.session();
+    await settle();
+    w.client.identify(next);
+    await freed;
+    assert.deepEqual(w.asked.at(-1).body.user, next && { token: next });
+    w.client.identify(hangs);
+  }
+  const ended = assert.rejects(w.client.session(), { code: "IDENTITY_TOKEN" });
+  w.client.close();
+  await ended;
+});
+
+test("a function for tokens that takes its time holds up no other tab of a newcomer", async (t) => {
+  const kept = new Map();
+  const area = { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => void kept.set(k, v), removeItem: (k) => void kept.delete(k) };
+  let held = Promise.resolve();
+  t.after(browser({ storage: () => area, request: (_, f) => (held = held.catch(() => 0).then(f)) }));
+  const slow = new World({ userToken: () => new Promise(() => undefined) });
+  void slow.client.session().catch(() => 0);
+  await settle();
+  const other = new World();
+  await other.client.session();
+  assert.equal(other.minted, 1);
+});
+
 test("a refused identity says why", async () => {
   const w = new World({ userToken: "bad" });
   w.mint = () => problem(401, "EMBED_IDENTITY_INVALID", { reason: "signature" });

@@ -1,5 +1,17 @@
 // A clock that the test turns, and what tests share.
 
+/** page is the browser's window and document, as far as time and streams look at them. */
+export const page = new EventTarget();
+globalThis.addEventListener = page.addEventListener.bind(page);
+globalThis.removeEventListener = page.removeEventListener.bind(page);
+globalThis.document = { hidden: false };
+
+/** turn puts the page out of view, or back into it. */
+export function turnPage(hidden) {
+  globalThis.document.hidden = hidden;
+  page.dispatchEvent(new Event("visibilitychange"));
+}
+
 export class FakeClock {
   time = 1_700_000_000_000;
   timers = [];

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { ApiError } from "../src/api.ts";
 import { follow } from "../src/follow.ts";
-import { collect, FakeClock, settle } from "./fake.mjs";
+import { collect, FakeClock, settle, turnPage } from "./fake.mjs";
 
 const run = { threadId: "t", runId: "r" };
 const frame = (id, type, fields = {}) => ({ id, event: type, data: JSON.stringify({ type, ...fields }) });
@@ -13,6 +13,7 @@ const network = new ApiError(0, "NETWORK", "");
 class World {
   clock = new FakeClock();
   opened = []; // Last-Event-ID of each try, and when
+  left = 0; // streams that are read no more
   histories = 0;
   onOpen = (signal) => this.stream(signal);
   onHistory = () => ({ items: [] });
@@ -53,14 +54,22 @@ class World {
       cut: () => ((end = "cut"), wake()),
     };
     signal.addEventListener("abort", () => ((end = "aborted"), wake()));
+    const world = this;
     return (async function* () {
+      try {
+        yield* read();
+      } finally {
+        world.left++;
+      }
+    })();
+    async function* read() {
       for (;;) {
         while (queue.length > 0) yield queue.shift();
         if (end === "closed") return;
         if (end) throw new Error(end);
         await new Promise((resolve) => (wake = resolve));
       }
-    })();
+    }
   };
 
   refuse = (e) => () => {
@@ -225,6 +234,38 @@ test("a rate limit is waited for and is none of the three retries", async () => 
   await w.clock.turn(1 + 10 * 30_000);
   assert.equal(w.opened.length, 12);
   assert.ok(!w.types().includes("lost"));
+});
+
+test("where the tenant's streams are used up the history is polled: the answer comes all the same", async () => {
+  const w = new World();
+  w.onOpen = w.refuse(new ApiError(429, "RATE_LIMITED", "(scope: streams)", 1_000));
+  await w.clock.turn(3_000);
+  w.onHistory = () => ({ items: [{ role: "assistant", run_id: "r" }] });
+  await w.clock.turn(30_000);
+  assert.deepEqual([w.got.ended, w.types()], [true, ["polling", "history"]]);
+});
+
+test("while the run waits for a person a page out of view holds no stream, and resumes when it is back", async (t) => {
+  t.after(() => turnPage(false));
+  const w = new World();
+  await settle();
+  turnPage(true);
+  w.live.send(frame("1", "run.started"), frame("2", "run.waiting"), frame("3", "run.resumed"), heartbeat, frame("4", "tool.result", { idx: 1 }), heartbeat);
+  await w.clock.turn(1);
+  assert.equal(w.opened.length, 1, "a run that goes on is followed out of view, too");
+  w.live.send(frame("5", "run.waiting"), frame("6", "tool.result", { idx: 2 }));
+  await w.clock.turn(1);
+  assert.equal(w.left, 0);
+  w.live.send(heartbeat);
+  await w.clock.turn(8 * 3_600_000);
+  assert.deepEqual([w.left, w.opened.length, w.histories, w.got.ended], [1, 1, 0, false]);
+  turnPage(false);
+  await settle();
+  assert.equal(w.opened[1].after, "6");
+  w.live.send(heartbeat, frame("7", "run.resumed"), frame("8", "run.completed", { status: "succeeded", text: "x" }));
+  await settle();
+  assert.ok(w.got.ended);
+  assert.deepEqual(w.types().filter((x) => x === "open" || x === "retrying"), []);
 });
 
 test("online again: a try at once, from a pause, from polling and from a stream of the old network", async () => {
