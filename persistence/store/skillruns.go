@@ -110,8 +110,9 @@ func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
 	if r.Mode == skill.Run {
 		out.ApprovalID = r.Approval
 	}
-	var kept struct {
-		Repeated bool `json:"repeated"` // see actors/skillrun
+	var kept struct { // see actors/skillrun
+		Stand    skill.State `json:"stand"`
+		Repeated bool        `json:"repeated"`
 	}
 	for _, c := range []struct {
 		doc []byte
@@ -124,6 +125,10 @@ func (r *SkillRun) shown(run id.SkillRunID) (*api.SkillRun, error) {
 		}
 	}
 	out.Duplicate = kept.Repeated
+	if edits := kept.Stand.Plan.Edits; edits != "" {
+		may := edits == skill.EditsAllowed
+		out.AllowEdit = &may
+	}
 	if c := out.Compensation; c != nil { // earlier builds wrote null for no steps, and that all ran where an error says otherwise
 		c.Ran = c.Ran && c.Error == nil
 		if c.Steps == nil {

@@ -213,6 +213,24 @@ func TestUnknownSkills(t *testing.T) {
 	}
 }
 
+// A run tells whether its approver may edit, as its plan says; rows of earlier builds, and runs that have not begun, do not know it.
+func TestARunTellsWhetherItMayBeEdited(t *testing.T) {
+	for doc, want := range map[string]string{
+		`{"v":1,"stand":{"plan":{"mode":"run","gate":"at_commit","edits":"allowed"}}}`: "true",
+		`{"v":1,"stand":{"plan":{"mode":"run","gate":"at_commit","edits":"refused"}}}`: "false",
+		`{"v":1,"stand":{"plan":{"mode":"run","gate":"at_commit"}}}`:                   "null",
+		``: "null",
+	} {
+		run, err := (&SkillRun{State: []byte(doc)}).shown(id.SkillRunID{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := json.Marshal(run.AllowEdit); err != nil || string(got) != want {
+			t.Errorf("%s is shown as %s, want %s; %v", doc, got, want, err)
+		}
+	}
+}
+
 // A run shows its compensation as it ended, also in rows of earlier builds: those have no steps where none was begun, and say
 // that the steps ran where an error tells that they did not.
 func TestTheCompensationOfARunIsShown(t *testing.T) {

@@ -198,6 +198,7 @@ type SkillRun struct {
 	Result       Value               `json:"result" doc:"An object by result field; null: nothing was read."`
 	Compensation *SkillCompensation  `json:"compensation" doc:"What was done after a commit whose checks failed; null: nothing."`
 	Duplicate    bool                `json:"duplicate" doc:"true: the same call was made again, and got the result of this run."`
+	AllowEdit    *bool               `json:"allow_edit_params" doc:"Whether the approver may change the values: what the policy of the skill said when the run began. null: a run of an earlier build, for which the policy of now counts."`
 	CreatedAt    time.Time           `json:"created_at" doc:"UTC."`
 	FinishedAt   *time.Time          `json:"finished_at" doc:"null: it has not ended."`
 }
