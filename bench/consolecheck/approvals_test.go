@@ -265,6 +265,62 @@ func TestTheQueue(t *testing.T) {
 	}
 }
 
+// A decision whose answer comes late leads nobody away from where they went meanwhile, and nothing that is typed there is lost.
+func TestALateDecisionLeadsNobodyAway(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t, policy("low"))
+	for i := range 4 {
+		shared.refund(t, agent, float64(10+i), "broken")
+	}
+	p := visit(t, shared, look{}).as("admin", "/console/approvals?agent="+agent)
+	must(t, expect.Locator(p.items()).ToHaveCount(4))
+	var ids []string
+	for i := range 4 {
+		id, err := p.items().Nth(i).GetAttribute("data-id")
+		must(t, err)
+		ids = append(ids, id)
+	}
+	under, answer := p.held("**/decision", "POST")
+	approve := within(p.region(), "button", "Approve")
+	answered := func() {
+		t.Helper()
+		_, err := p.ExpectResponse(regexp.MustCompile("/decision$"), func() error { answer <- struct{}{}; return nil })
+		must(t, err)
+		p.drawn()
+	}
+	// To another item.
+	click(t, p.item(ids[0]).GetByRole("link"))
+	click(t, approve)
+	<-under
+	click(t, p.item(ids[2]).GetByRole("link"))
+	hasURL(t, p, ids[2])
+	must(t, expect.Locator(within(p.region(), "button", "Reject")).ToBeEnabled())
+	p.press("r")
+	reason := field(p.dialog("Reject "+tool), "Reason")
+	must(t, reason.Fill("No receipt."))
+	answered()
+	must(t, expect.Locator(reason).ToHaveValue("No receipt."))
+	hasURL(t, p, ids[2])
+	must(t, expect.Locator(p.item(ids[0]).GetByRole("link")).ToHaveAccessibleName(tool+", approved"))
+	// To another page, from an item that the list opened.
+	p.press("Escape")
+	click(t, within(p.alertdialog("Discard what you typed?"), "button", "Discard"))
+	click(t, approve)
+	<-under
+	click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Usage")))
+	p.heading("Usage")
+	answered()
+	hasURL(t, p, "/console/usage$")
+	// Who stays is led to the next one, as ever.
+	p.goTo("/console/approvals?agent=" + agent)
+	must(t, expect.Locator(p.items()).ToHaveCount(2))
+	click(t, p.item(ids[1]).GetByRole("link"))
+	click(t, approve)
+	<-under
+	answered()
+	hasURL(t, p, ids[3])
+}
+
 // Section 6: one that the search opened was opened by its link: it stays, on the page of the list as elsewhere.
 func TestAnApprovalFromTheSearchStays(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package consolecheck
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"testing"
 
 	"github.com/playwright-community/playwright-go"
@@ -145,6 +146,72 @@ func TestWhatIsGone(t *testing.T) {
 	visible(t, p.byRole("region", server.Name))
 	shared.call(t, "DELETE", "/v1/mcp-servers/"+server.ID, nil, nil)
 	contains(t, p.byRole("region", "Server"), "There is no such server.")
+}
+
+// held holds the calls of a method back: each is told on under, and goes on when answer is sent to.
+func (p *tab) held(pattern any, method string) (under, answer chan struct{}) {
+	p.t.Helper()
+	under, answer = make(chan struct{}, 8), make(chan struct{}, 8)
+	must(p.t, p.Route(pattern, func(r playwright.Route) {
+		if r.Request().Method() != method {
+			_ = r.Continue()
+			return
+		}
+		under <- struct{}{}
+		go func() {
+			<-answer
+			_ = r.Continue()
+		}()
+	}))
+	return under, answer
+}
+
+// drawn waits until what follows from an answer or a key is drawn.
+func (p *tab) drawn() {
+	p.t.Helper()
+	_, err := p.Evaluate(`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))`)
+	must(p.t, err)
+}
+
+// A person who discards a form while it is sent, and goes elsewhere, is not led away by its answer.
+func TestADiscardedFormLeadsNobodyAway(t *testing.T) {
+	t.Parallel()
+	_, name := shared.policed(t)
+	p := visit(t, shared, look{}).as("admin", "/console/")
+	for _, c := range []struct {
+		page, opens, api string
+		fill             func(dialog playwright.Locator)
+	}{
+		{"triggers", "New trigger", "/v1/triggers$", func(d playwright.Locator) {
+			must(t, field(d, "Name").Fill("Discarded"))
+			choose(t, field(d, "Agent"), labelled(name))
+		}},
+		{"tools", "New server", "/v1/mcp-servers$", func(d playwright.Locator) {
+			must(t, field(d, "Name").Fill(fmt.Sprintf("Discarded %d", numbered.Add(1))))
+			must(t, field(d, "Endpoint").Fill(nowhere(t)))
+		}},
+	} {
+		p.goTo("/console/" + c.page)
+		under, answer := p.held(regexp.MustCompile(c.api), "POST")
+		click(t, p.button(c.opens).First())
+		dialog := p.dialog(c.opens)
+		c.fill(dialog)
+		click(t, within(dialog, "button", "Create"))
+		<-under
+		p.press("Escape")
+		click(t, within(p.alertdialog("Discard what you typed?"), "button", "Discard"))
+		gone(t, dialog)
+		click(t, p.byRole("navigation", "Main").GetByRole("link", named0("Usage")))
+		p.heading("Usage")
+		said, err := p.ExpectResponse(regexp.MustCompile(c.api), func() error { answer <- struct{}{}; return nil })
+		must(t, err)
+		if said.Status() != 201 {
+			t.Errorf("%s: %d", c.page, said.Status())
+		}
+		p.drawn()
+		p.heading("Usage")
+		hasURL(t, p, "/console/usage$")
+	}
 }
 
 // Section 2: a double click is one change; an edit of a trigger leaves its other fields, and numbers that a browser rounds.

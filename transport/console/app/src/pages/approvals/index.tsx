@@ -18,7 +18,7 @@ import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
 import { useKeys } from "../../frame/keys";
 import { overview } from "../../frame/overview";
-import { choice, href, openPath, query, setQuery } from "../../frame/router";
+import { choice, href, openPath, path, query, setQuery } from "../../frame/router";
 import type { Hint } from "../../live/feed";
 import { useList, type LiveList } from "../../live/list";
 import { agents } from "../../live/names";
@@ -98,7 +98,8 @@ export default function Approvals({ id }: PageProps) {
     requestAnimationFrame(() => document.querySelector<HTMLElement>(`li[data-id="${CSS.escape(to)}"] a`)?.focus());
   };
   const advance = (from: string): void => {
-    if (linked.current === from) return;
+    // A late answer leads nobody away from where they went meanwhile.
+    if (linked.current === from || path.peek() !== "approvals/" + from) return;
     const all = list.items.peek() ?? [];
     const at = all.findIndex((a) => a.id === from);
     const next = [...all.slice(at + 1), ...all.slice(0, Math.max(0, at))].find((a) => a.id !== from && isWaiting(a, principal));

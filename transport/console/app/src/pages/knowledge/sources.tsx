@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, useHere } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -41,6 +41,7 @@ const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 export function Sources({ base }: { base: Base }) {
   const path = `/v1/knowledge-bases/${base.id}/connectors`;
   const [making, setMaking] = useState(false);
+  const here = useHere();
   const open = query.value.get("source") ?? "";
   const list = useList<Source>(base.id, {
     read: (cursor, s) => get<Page<Source>>(path, { limit: 100, cursor }, s),
@@ -95,7 +96,7 @@ export function Sources({ base }: { base: Base }) {
             setMaking(false);
             await list.reload();
             list.show();
-            setQuery({ source: s.id });
+            if (here()) setQuery({ source: s.id });
           }}
         />
       )}
@@ -270,6 +271,7 @@ function Edit({ base, old, onClose, onSaved }: { base: Base; old?: Source; onClo
   const [schedule, setSchedule] = useState(old?.schedule ?? "");
   const [timezone, setTimezone] = useState(old?.timezone ?? "UTC");
   const act = useAction();
+  const here = useHere();
   const fields = act.problem?.fields ?? {};
   const config = of ? configOf(of.config, typed) : {};
   const credentials = of ? configOf(of.credentials, secrets) : {};
@@ -292,7 +294,7 @@ function Edit({ base, old, onClose, onSaved }: { base: Base; old?: Source; onClo
       if (old) s = await i.send("PATCH", `${path}/${old.id}`, changes);
       else s = await i.send("POST", path, { kind, name: name.trim(), config, ...given, ...when });
       announce(s.credentials_dropped ? "Saved. The old credentials were dropped: it reads at another address now." : "Saved");
-      await onSaved(s);
+      if (here()) await onSaved(s); // else it was closed meanwhile
     });
   };
   const known = ["name", "kind", "schedule", "timezone", ...(of?.config ?? []).map((c) => "config." + c.name), ...(of?.credentials ?? []).map((c) => "credentials." + c.name)];

@@ -2,7 +2,7 @@
 // do becomes steps.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, useAction, useAsking, useHere } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { useDirty } from "../../controls/dirty";
 import { Check, Select, TextField } from "../../controls/form";
@@ -41,6 +41,7 @@ type Asking = null | { what: "discard" | "finish" | "save" } | { what: "bind"; s
 
 function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
   const gone = useAction();
+  const here = useHere();
   const [asking, setAsking] = useAsking<Asking>(gone, null);
   const lost = f.error.value?.status === 404;
   const live = s.status === "live" && !lost;
@@ -117,7 +118,7 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
       {asking?.what === "bind" && <BindDialog f={f} step={asking.step} onClose={() => setAsking(null)} />}
       {asking?.what === "pick" && <PickDialog f={f} deed={asking.deed} onClose={() => setAsking(null)} />}
       {asking?.what === "finish" && <FinishDialog f={f} s={s} onClose={() => setAsking(null)} />}
-      {asking?.what === "save" && <SaveDialog s={s} of={of} onClose={() => setAsking(null)} onSaved={(skill) => end(href("skills/" + skill))} />}
+      {asking?.what === "save" && <SaveDialog s={s} of={of} onClose={() => setAsking(null)} onSaved={(skill) => here() && end(href("skills/" + skill))} />}
     </>
   );
 }

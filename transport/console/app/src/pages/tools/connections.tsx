@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking, type Act } from "../../controls/action";
+import { Failed, useAction, useAsking, useHere, type Act } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField, useFirst } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -279,6 +279,7 @@ function ConnectionForm(p: { old?: Connection; servers: Resource<All<Server>>; n
   const [meta, setMeta] = useState(objectText(old?.credential_meta ?? {}));
   const [sure, setSure] = useState(false);
   const act = useAction();
+  const here = useHere();
   const fields = act.problem?.fields ?? {};
   const object = objectOf(meta, old?.credential_meta);
   const server = servers?.find((s) => s.id === target);
@@ -292,13 +293,15 @@ function ConnectionForm(p: { old?: Connection; servers: Resource<All<Server>>; n
     const credentials = secret ? { credentials: { [credential.key]: secret } } : {};
     setSure(false);
     void act.run(async (i) => {
-      if (!old) onSaved(await i.send<Connection>("POST", "/v1/connections", { mcp_server_id: target, ...rest, ...credentials }));
+      let now: Connection;
+      if (!old) now = await i.send("POST", "/v1/connections", { mcp_server_id: target, ...rest, ...credentials });
       else {
         const body = { ...changesOf<Connection>(old, rest), ...credentials };
-        if (Object.keys(body).length > 0) onSaved(await i.send<Connection>("PATCH", "/v1/connections/" + old.id, body));
-        else onClose();
+        if (Object.keys(body).length === 0) return onClose();
+        now = await i.send("PATCH", "/v1/connections/" + old.id, body);
         if (secret) announce("The new credential is in use");
       }
+      if (here()) onSaved(now); // else it was closed meanwhile
     });
   };
   return (

@@ -6,7 +6,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Problem } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking, type Act } from "../../controls/action";
+import { Failed, useAction, useAsking, useHere, type Act } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { Check, FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -307,6 +307,7 @@ function ServerForm(p: { old?: Server; onClose: () => void; onSaved: (s: Server)
   const [meta, setMeta] = useState(objectText(old?.meta ?? {}));
   const [named, setNamed] = useState(!!old);
   const act = useAction();
+  const here = useHere();
   const problem = act.problem;
   const fields: Record<string, string> = problem?.code === "SLUG_TAKEN" ? { slug: "is taken by another server" } : (problem?.fields ?? {});
   const object = objectOf(meta, old?.meta);
@@ -316,13 +317,15 @@ function ServerForm(p: { old?: Server; onClose: () => void; onSaved: (s: Server)
     if ("error" in object) return;
     const body = { ...f, name: f.name.trim(), slug: f.slug.trim(), endpoint: f.endpoint.trim(), meta: object.value };
     void act.run(async (i) => {
-      if (!old) onSaved(await i.send<Server>("POST", "/v1/mcp-servers", body));
+      let now: Server;
+      if (!old) now = await i.send("POST", "/v1/mcp-servers", body);
       else {
         const { enabled: _, ...rest } = body;
         const changes = changesOf<Server>(old, rest);
-        if (Object.keys(changes).length > 0) onSaved(await i.send<Server>("PATCH", "/v1/mcp-servers/" + old.id, changes));
-        else onClose();
+        if (Object.keys(changes).length === 0) return onClose();
+        now = await i.send("PATCH", "/v1/mcp-servers/" + old.id, changes);
       }
+      if (here()) onSaved(now); // else it was closed meanwhile
     });
   };
   return (

@@ -2,7 +2,7 @@
 
 import { useEffect, useId, useMemo, useState } from "preact/hooks";
 import { times as timesSetting } from "../../client/prefs";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, useAction, useHere } from "../../controls/action";
 import { now } from "../../controls/clock";
 import { Dialog } from "../../controls/dialog";
 import { Check, Field, FormActions, Select, TextField } from "../../controls/form";
@@ -58,6 +58,7 @@ export function TriggerForm({ of, onClose, onDone }: Props) {
   const [f, setF] = useState(first);
   const [wrong, setWrong] = useState<Record<string, string>>({});
   const act = useAction();
+  const here = useHere();
   const zoneList = useId();
   useEffect(() => {
     agents.read();
@@ -104,7 +105,8 @@ export function TriggerForm({ of, onClose, onDone }: Props) {
       : { name: f.name.trim(), kind: f.kind, target, enabled: f.enabled, ...schedule, ...(input === null ? {} : { input }) };
     if (of && Object.keys(body).length === 0) return onClose();
     void act.run(async (i) => {
-      onDone(await i.send<TriggerView & { secret?: string }>(of ? "PATCH" : "POST", of ? "/v1/triggers/" + of.id : "/v1/triggers", body));
+      const now = await i.send<TriggerView & { secret?: string }>(of ? "PATCH" : "POST", of ? "/v1/triggers/" + of.id : "/v1/triggers", body);
+      if (here()) onDone(now); // else it was closed meanwhile
     });
   };
   const makes = act.busy && !of && f.kind === "hook"; // its secret
