@@ -82,7 +82,7 @@ func TestTheConsoleIsSmall(t *testing.T) {
 
 // lazy is whether a part is loaded by other pages than Home, Approvals, Runs and a run only.
 func lazy(name string) bool {
-	for _, page := range []string{"agents-", "tools-", "policies-", "webhooks-", "triggers-", "settings-", "audit-", "usage-", "playground-", "workflows-", "knowledge-", "skills-", "embed-", "end-users-", "api-", "editor-", "graph-", "codemirror-"} {
+	for _, page := range []string{"agents-", "tools-", "policies-", "webhooks-", "triggers-", "settings-", "audit-", "usage-", "playground-", "workflows-", "knowledge-", "skills-", "embed-", "end-users-", "api-", "editor-", "graph-", "codemirror-", "precommit-"} {
 		if strings.HasPrefix(name, page) {
 			return true
 		}

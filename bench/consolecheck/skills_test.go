@@ -185,6 +185,93 @@ func TestSkills(t *testing.T) {
 	gone(t, p.byRole("link", name))
 }
 
+// Section 6: who decides on a run of a skill sees the filled page, in the approval and in the question, and edits only what the
+// policy of the skill lets them edit.
+func TestWhatASkillWillSubmitIsDecidedOn(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	skill := shared.skill(t, d, fmt.Sprintf("Decided %d", numbered.Add(1)))
+	var detail struct{ Skill struct{ Slug string } }
+	shared.call(t, "GET", "/v1/browser-skills/"+skill, nil, &detail)
+	agent, _ := shared.policed(t)
+	shared.call(t, "POST", "/v1/browser-skills/"+skill+"/grants", object{"agent_id": agent, "ops": []string{"run"}}, nil)
+	tool := "browser_skill:" + detail.Skill.Slug + ".run"
+	asks := func(order string) (id string) {
+		run := ""
+		until(t, "the skill waits", func() bool {
+			if run == "" {
+				run = shared.run(t, agent, "/call "+tool+` {"order":"`+order+`","cause":"Broken","reason":"r"}`)
+			}
+			var list struct{ Items []approval }
+			shared.call(t, "GET", "/v1/approvals?run_id="+run, nil, &list)
+			if len(list.Items) == 1 {
+				id = list.Items[0].ID
+			}
+			var got struct{ Run struct{ Status string } }
+			shared.call(t, "GET", "/v1/runs/"+run, nil, &got)
+			if s := got.Run.Status; s == "succeeded" || s == "failed" {
+				run = "" // without a preview: the browser of a busy machine was not there in time
+			}
+			return id != ""
+		})
+		return id
+	}
+	one := asks("1001")
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/approvals/"+one)
+	region := p.byRole("region", tool)
+	seen := func(in playwright.Locator, order string) {
+		t.Helper()
+		page := in.GetByRole("region", named0("Before the commit"))
+		contains(t, page, "Complaints")
+		contains(t, page, order)
+		picture := within(page, "button", "Open the picture of page before the commit")
+		until(t, "the picture is there", func() bool {
+			n, err := picture.Locator("img").Evaluate("(i) => i.naturalWidth", nil)
+			w, _ := n.(int)
+			return err == nil && w > 300
+		})
+	}
+	seen(region, "1001")
+	p.accessible("an approval of a skill")
+	contains(t, region, "The policy of this browser skill does not allow edits.")
+	gone(t, within(region, "button", "Edit"))
+	p.press("e")
+	p.drawn()
+	gone(t, p.dialog("Edit arguments"))
+	click(t, within(region, "button", "Approve"))
+	ask := p.alertdialog("Approve " + tool + "?")
+	seen(ask, "1001")
+	p.accessible("the question about a skill")
+	click(t, within(ask, "button", "Cancel"))
+	click(t, region.GetByRole("link", playwright.LocatorGetByRoleOptions{Name: "Receipt of run"}))
+	hasURL(t, p, "/console/skills/"+skill+`\?tab=runs&run=[0-9a-f-]{36}$`)
+	contains(t, p.GetByRole("region", playwright.PageGetByRoleOptions{Name: regexp.MustCompile("^Run ")}), "prepared")
+
+	// Another policy is for runs that begin from then on.
+	shared.call(t, "PATCH", "/v1/browser-skills/"+skill, object{"policy": object{"approval": "at_commit_point", "risk_level": "high", "allow_edit_params": true}}, nil)
+	two := asks("1002")
+	p.goTo("/console/approvals/" + one)
+	contains(t, region, "The policy of this browser skill does not allow edits.")
+	p.goTo("/console/approvals/" + two)
+	seen(region, "1002")
+	click(t, within(region, "button", "Edit"))
+	visible(t, p.dialog("Edit arguments"))
+	if n := d.sent.Load(); n != 0 {
+		t.Errorf("%d complaints were submitted", n)
+	}
+
+	// Without the preview nothing is approved.
+	must(t, p.Route("**/v1/browser-skills/runs/*", func(r playwright.Route) { problem(r, 503, "UNAVAILABLE", nil) }))
+	p.goTo("/console/approvals/" + one)
+	visible(t, region.GetByRole("alert"))
+	must(t, expect.Locator(within(region, "button", "Approve")).ToBeDisabled())
+	must(t, expect.Locator(within(region, "button", "Reject")).ToBeEnabled())
+	must(t, p.Unroute("**/v1/browser-skills/runs/*")) // it is read again by itself
+	seen(region, "1001")
+	must(t, expect.Locator(within(region, "button", "Approve")).ToBeEnabled())
+}
+
 // A skill is recorded on the live picture: clicks, keys, a list, parameters, the commit point, the dry run, saving.
 func TestRecordingASkill(t *testing.T) {
 	t.Parallel()

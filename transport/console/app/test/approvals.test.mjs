@@ -51,6 +51,8 @@ test("who waits for whom", () => {
   assert.deepEqual(["low", "medium", "high", "critical"].map((risk) => asksFirst(approval({ risk }))), [false, false, true, true]);
   assert.equal(noEdit(approval()), "");
   assert.match(noEdit(approval({ requested_action: { tool: "workflow:gate", args: {}, schema: null } })), /gate/);
+  const skill = approval({ requested_action: { tool: "browser_skill:portal.run", args: { order: "1001" }, schema: null } });
+  for (const [may, said] of [[true, ""], [false, "The policy of this browser skill does not allow edits."], [null, ""]]) assert.equal(noEdit(skill, { allow_edit_params: may }), said);
   assert.equal(whoText("user:1", { principal: "user:1" }), "You");
   assert.equal(whoText("user:01a1fe1a-f0b8-76f3-9442-f6225bb3af40", null), "User 5bb3af40");
 });

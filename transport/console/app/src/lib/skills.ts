@@ -83,6 +83,8 @@ export interface SkillRun {
   result: Json;
   compensation: { ran: boolean; steps: StepResult[]; error: string | null } | null;
   duplicate: boolean;
+  /** null: a run of an earlier build. */
+  allow_edit_params: boolean | null;
   created_at: string;
   finished_at: string | null;
 }

@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
+import { unlessGone } from "../../client/problem";
 import { me, satisfies } from "../../client/session";
 import type { Action, Approval, ApprovalStatus } from "../../client/types";
 import { Failed, useAction, type Act } from "../../controls/action";
@@ -13,10 +14,12 @@ import { narrow } from "../../controls/media";
 import { ErrorState, Loading } from "../../controls/states";
 import { Copy, DateTime, RiskMark, Status, Stranger, Time } from "../../controls/text";
 import { announce } from "../../frame/announce";
+import { loadPart } from "../../frame/chunk";
 import { href } from "../../frame/router";
 import { useResource, type Resource } from "../../live/resource";
 import { shortId } from "../../lib/format";
 import { visible } from "../../lib/hostile";
+import type { SkillRun } from "../../lib/skills";
 import { pages } from "../registry";
 import { Arguments } from "./arguments";
 import { Changes, Edit } from "./edit";
@@ -91,19 +94,24 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
     const t = setTimeout(() => setSettled(true), SETTLE);
     return () => clearTimeout(t);
   }, [settled]);
-  // Other arguments under the buttons are as good as another item.
-  const edits = a.decisions.filter((d) => d.action === "edit").length;
-  const known = useRef(edits);
-  useLayoutEffect(() => {
-    if (known.current !== edits) setSettled(false);
-    known.current = edits;
-  }, [edits]);
   const given = asked !== undefined;
   const run = useResource(`${a.run_id} ${given}`, (s) => (given ? Promise.resolve({ asked }) : get<{ run: RunSummary }>("/v1/runs/" + a.run_id, { view: "summary" }, s).then((x) => x.run)));
   // Whether the time is over is the service's to say: the clock of the browser may be wrong.
   const waits = isWaiting(a, m.principal);
   const mayDecide = satisfies(m.role, a.assignee_role) || a.assignee_role === "manager";
-  const why = noEdit(a);
+  const skill = usePreview(a.browser_skill_run_id);
+  const preview = skill.data.value;
+  // What is decided on is on the page before a button approves it.
+  const shown = !a.browser_skill_run_id || preview !== undefined;
+  const why = noEdit(a, preview?.run);
+  const editable = shown && !why;
+  // Other arguments or buttons under the hand are as good as another item.
+  const edits = a.decisions.filter((d) => d.action === "edit").length;
+  const known = useRef({ edits, editable });
+  useLayoutEffect(() => {
+    if (known.current.edits !== edits || (editable && !known.current.editable)) setSettled(false);
+    known.current = { edits, editable };
+  }, [edits, editable]);
   const vote = voteOf(a, m.principal);
   const effect = effectText(a, m.principal);
   const said = useRef(effect);
@@ -141,6 +149,7 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
     });
   const press = (action: Action, meant = false): void => {
     if (!waits || !mayDecide || (!settled && !meant) || act.busy) return;
+    if (!shown && (action === "approve" || action === "edit")) return;
     act.clear();
     if (action === "edit" && why) announce(why);
     else if (action === "approve" && !asksFirst(a)) void decide(act, "approve");
@@ -156,10 +165,10 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
 
   const buttons = waits && mayDecide && (
     <div class="decide actions">
-      <button type="button" class="primary" disabled={!settled || act.busy} aria-keyshortcuts="a" onClick={() => press("approve")}>
+      <button type="button" class="primary" disabled={!settled || !shown || act.busy} aria-keyshortcuts="a" onClick={() => press("approve")}>
         Approve
       </button>
-      {!why && (
+      {editable && (
         <button type="button" disabled={!settled || act.busy} aria-keyshortcuts="e" onClick={() => press("edit")}>
           Edit
         </button>
@@ -177,6 +186,7 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
   const answer = isTask(a) ? editOf(a) : undefined;
   const runs = (
     <>
+      {a.browser_skill_run_id && <Preview of={skill} edited={edits > 0} />}
       <Arguments args={argsOf(a)} />
       {answer !== undefined && <Arguments name="Answer" args={answer} />}
     </>
@@ -281,6 +291,14 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
             </dd>
           </div>
         )}
+        {preview?.run && (
+          <div>
+            <dt>Browser skill</dt>
+            <dd>
+              <a href={href("skills/" + preview.run.skill_id, { tab: "runs", run: preview.run.id })}>{"Receipt of run " + shortId(preview.run.id)}</a>
+            </dd>
+          </div>
+        )}
         <div>
           <dt>Run</dt>
           <dd>
@@ -300,6 +318,42 @@ function Item({ a, asked, agentName, wanted, onWanted, first, onClose, onDecided
       {dialog === "edit" && <Edit a={a} onClose={() => setDialog("")} decide={(work, args, note) => decide(work, "edit", { edited_args: args, ...(note ? { feedback: note } : {}) })} />}
       {(dialog === "reject" || dialog === "respond") && <Say action={dialog} tool={tool} does={doesText(a, dialog)} onClose={() => setDialog("")} decide={(work, text) => decide(work, dialog, text ? { feedback: text } : {})} />}
     </section>
+  );
+}
+
+/** The run of a browser skill that is decided on, null if there is none, with what draws its page: only these approvals load that. */
+interface Previewed {
+  run: SkillRun | null;
+  Page: typeof import("../skills/precommit").Precommit | null;
+}
+
+const NO_PREVIEW: Previewed = { run: null, Page: null };
+
+/** usePreview reads the run of a browser skill. Without an id, or where the run is gone, there is nothing to see. */
+function usePreview(id: string | null): Resource<Previewed> {
+  return useResource<Previewed>(
+    id ?? "",
+    async (s) => {
+      if (!id) return NO_PREVIEW;
+      const [run, part] = await Promise.all([get<{ run: SkillRun }>("/v1/browser-skills/runs/" + id, undefined, s).then((r) => r.run, unlessGone), loadPart(() => import("../skills/precommit"))]);
+      return { run, Page: part.Precommit };
+    },
+    (h) => h.event === "resource.changed" && h.data.id === id,
+  );
+}
+
+/** Preview shows the page that a person decides on. */
+function Preview({ of, edited }: { of: Resource<Previewed>; edited: boolean }) {
+  const p = of.data.value;
+  const error = of.error.value;
+  if (!p) return error ? <ErrorState problem={error} retry={() => void of.reload()} /> : <Loading rows={3} />;
+  if (!p.run) return <p class="alert warn">The browser skill was deleted, and its preview with it.</p>;
+  if (!p.run.precommit || !p.Page) return p.run.status === "prepared" ? <p class="dim">No page was filled yet: this skill asks before it begins.</p> : null;
+  return (
+    <>
+      {edited && <p class="alert info">This page was filled before the arguments were edited. It is filled again with the edited ones before the commit.</p>}
+      <p.Page page={p.run.precommit} />
+    </>
   );
 }
 

@@ -7,6 +7,7 @@ import { others, statusText, shortId } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
 import { has, inexact, isObject, pathText, type Json } from "../../lib/json";
 import { REDACTED } from "../../lib/schemaform";
+import type { SkillRun } from "../../lib/skills";
 
 export const RISKS: readonly Risk[] = ["low", "medium", "high", "critical"];
 const RANK: Record<Risk, number> = { low: 0, medium: 1, high: 2, critical: 3 };
@@ -121,8 +122,9 @@ export function doesTexts(all: readonly Approval[], action: Exclude<Action, "edi
   return [...new Set(all.map((a) => (several ? ASKERS[askerOf(a)] + ": " : "") + doesText(a, action)))];
 }
 
-/** noEdit is why the arguments cannot be edited, "" where they can. */
-export function noEdit(a: Approval): string {
+/** noEdit is why the arguments cannot be edited, "" where they can. skill is the run of the browser skill that is decided on. */
+export function noEdit(a: Approval, skill?: Pick<SkillRun, "allow_edit_params"> | null): string {
+  if (skill?.allow_edit_params === false) return "The policy of this browser skill does not allow edits.";
   const asker = askerOf(a);
   if (asker === "gate") return "A gate of a workflow has no arguments to edit: approve or reject it.";
   const args = startOf(a);

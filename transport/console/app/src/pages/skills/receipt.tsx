@@ -5,12 +5,12 @@ import { Status, Stranger, Time, Duration } from "../../controls/text";
 import { Tree } from "../../controls/tree";
 import { href } from "../../frame/router";
 import { shortId, statusText } from "../../lib/format";
-import { visible } from "../../lib/hostile";
 import { codeText, type SkillRun, type StepResult } from "../../lib/skills";
+import { Precommit } from "./precommit";
 import { Shot } from "./shot";
 
-const Fact = ({ name, children, wide = false }: { name: string; children: ComponentChildren; wide?: boolean }) => (
-  <div class={wide ? "wide" : ""}>
+const Fact = ({ name, children }: { name: string; children: ComponentChildren }) => (
+  <div>
     <dt>{name}</dt>
     <dd>{children}</dd>
   </div>
@@ -75,24 +75,7 @@ export function Receipt({ run: r }: { run: SkillRun }) {
         )}
         {r.duplicate && <Fact name="Call">repeated: this is the run of the first call</Fact>}
       </dl>
-      {r.precommit && (
-        <section aria-label="Before the commit">
-          <h3>Before the commit</h3>
-          <div class="precommit">
-            <Shot of={r.precommit.screenshot_key} label="page before the commit" large />
-            <dl class="facts-grid">
-              <Fact name="Page" wide>
-                <Stranger text={r.precommit.title || r.precommit.url} line /> <Stranger text={r.precommit.title ? r.precommit.url : ""} line chars={200} />
-              </Fact>
-              {Object.entries(r.precommit.values).map(([k, v]) => (
-                <Fact key={k} name={visible(k)}>
-                  <Stranger text={v} line />
-                </Fact>
-              ))}
-            </dl>
-          </div>
-        </section>
-      )}
+      {r.precommit && <Precommit page={r.precommit} />}
       {r.steps.length > 0 && (
         <section aria-label="What was done">
           <h3>What was done</h3>
