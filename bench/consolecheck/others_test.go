@@ -173,6 +173,98 @@ func (p *tab) drawn() {
 	must(p.t, err)
 }
 
+// doubleClick is a double click on a button whose first click is answered before the second one. change is the call that the first
+// one makes, again the number of these calls in the end: whatever the second one asked for was asked for before the reads that follow.
+func (p *tab) doubleClick(v *visitor, button playwright.Locator, change string, answered func()) {
+	p.t.Helper()
+	before := v.called(change)
+	must(p.t, button.ScrollIntoViewIfNeeded())
+	box, err := button.BoundingBox()
+	must(p.t, err)
+	must(p.t, p.Mouse().Move(box.X+box.Width/2, box.Y+box.Height/2))
+	for n := range 2 {
+		must(p.t, p.Mouse().Down(playwright.MouseDownOptions{ClickCount: playwright.Int(n + 1)}))
+		must(p.t, p.Mouse().Up(playwright.MouseUpOptions{ClickCount: playwright.Int(n + 1)}))
+		if n == 0 {
+			until(p.t, change+" is called", func() bool { return v.called(change) > before })
+			answered()
+			p.drawn()
+		}
+	}
+	_, err = p.Evaluate(`async () => { for (let n = 0; n < 5; n++) await fetch("/v1/auth/me", { cache: "no-store" }); }`)
+	must(p.t, err)
+	if n := v.called(change) - before; n != 1 {
+		p.t.Errorf("a double click: %d calls of %s", n, change)
+	}
+}
+
+// Section 2: a double click is one change, also when the first click is answered before the second one; what it changed stays in its
+// place, so that the second one does not change the next thing.
+func TestADoubleClickIsOneChange(t *testing.T) {
+	t.Parallel()
+	v := visit(t, shared, look{})
+	p := v.as("admin", "/console/")
+	n := numbered.Add(1)
+
+	var k embedKey
+	shared.call(t, "POST", "/v1/embed-keys", object{"agent_id": shared.agent, "name": fmt.Sprintf("Shop %d", n), "allowed_origins": []string{}}, &k)
+	origins := []string{"https://one.example.com", "https://two.example.com", "https://three.example.com"}
+	for _, o := range origins {
+		shared.config(t, k.Key, o)
+	}
+	p.goTo("/console/embed/" + k.ID)
+	denied := p.byRole("list", "Denied origins").Locator("li")
+	allow := denied.GetByRole("button", named0("Allow"))
+	must(t, expect.Locator(allow).ToHaveCount(3))
+	first, err := denied.First().GetAttribute("data-id")
+	must(t, err)
+	p.doubleClick(v, allow.First(), "PATCH /v1/embed-keys/"+k.ID, func() { must(t, expect.Locator(allow).ToHaveCount(2)) })
+	if got := shared.embedKey(t, k.ID).AllowedOrigins; len(got) != 1 || got[0] != first {
+		t.Errorf("allowed: %q, want %s", got, first)
+	}
+	must(t, expect.Locator(denied).ToHaveCount(3))
+	// One that tries while the list is open comes last.
+	shared.config(t, k.Key, "https://four.example.com")
+	must(t, expect.Locator(denied).ToHaveCount(4))
+	must(t, expect.Locator(denied.First()).ToHaveAttribute("data-id", first))
+	must(t, expect.Locator(denied.Last()).ToHaveAttribute("data-id", "https://four.example.com"))
+
+	var node struct{ ID string }
+	shared.call(t, "POST", "/v1/org-nodes", object{"name": fmt.Sprintf("Double %d", n)}, &node)
+	for i := range 3 {
+		var user struct{ ID string }
+		shared.call(t, "POST", "/v1/users", object{"email": fmt.Sprintf("double-%d-%d@example.com", n, i), "name": "A manager", "role": "member", "password": password}, &user)
+		shared.call(t, "PUT", "/v1/org-nodes/"+node.ID+"/managers/"+user.ID, nil, nil)
+	}
+	p.goTo("/console/settings?tab=org")
+	click(t, within(p.byRole("group", fmt.Sprintf("Double %d", n)), "button", "Managers"))
+	dialog := p.dialog(fmt.Sprintf("Managers of Double %d", n))
+	remove := dialog.GetByRole("button", playwright.LocatorGetByRoleOptions{Name: "Remove"})
+	must(t, expect.Locator(remove).ToHaveCount(3))
+	p.doubleClick(v, remove.First(), "DELETE /v1/org-nodes/"+node.ID, func() { must(t, expect.Locator(remove).ToHaveCount(2)) })
+	rows := dialog.GetByRole("list", named0("Managers")).Locator("li")
+	must(t, expect.Locator(rows).ToHaveCount(3))
+	contains(t, rows.First(), "removed")
+
+	hook := shared.hook(t, newReceiver(t).url, "run.failed")
+	p.goTo("/console/webhooks/" + hook)
+	p.doubleClick(v, p.button("Send test").First(), "POST /v1/webhooks/"+hook+"/test", func() { contains(t, p.Locator("section.delivery"), "succeeded") })
+	p.doubleClick(v, p.button("Redeliver"), "/redeliver", func() {
+		must(t, expect.Locator(p.byRole("list", "Attempts").Locator("li")).ToHaveCount(2))
+		visible(t, p.button("Redeliver"))
+	})
+
+	agent, _ := shared.policed(t)
+	run := shared.run(t, agent, "/say done")
+	shared.reaches(t, run, "succeeded")
+	p.goTo("/console/runs/" + run)
+	p.doubleClick(v, p.button("Run again"), "POST /v1/agents/"+agent+"/runs", func() {
+		must(t, expect.Page(p.Page).Not().ToHaveURL(regexp.MustCompile(run)))
+		gone(t, p.button("Cancel run"))
+		visible(t, p.button("Run again"))
+	})
+}
+
 // A person who discards a form while it is sent, and goes elsewhere, is not led away by its answer.
 func TestADiscardedFormLeadsNobodyAway(t *testing.T) {
 	t.Parallel()

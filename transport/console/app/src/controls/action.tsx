@@ -32,6 +32,16 @@ export function useAction(): Act {
   };
 }
 
+/**
+ * once makes the handler of a button that changes something without asking. The second click of a
+ * double click does nothing: the first one may be answered by then, and something else be below.
+ */
+export const once =
+  (f: () => void) =>
+  (e: MouseEvent): void => {
+    if (e.detail <= 1) f();
+  };
+
 /** useHere returns whether the component is still shown: a late answer leads nobody away from where they went. */
 export function useHere(): () => boolean {
   const here = useRef(true);

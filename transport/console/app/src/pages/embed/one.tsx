@@ -1,9 +1,9 @@
 // One embed key: its state, origins, theme and texts with a live preview, and the snippet.
 
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../client/api";
 import type { Schemas } from "../../client/types";
-import { Failed, useAction, useAsking, type Act } from "../../controls/action";
+import { Failed, once, useAction, useAsking, type Act } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { useDirty, useSecret } from "../../controls/dirty";
 import { Check, Field, Select, TextField } from "../../controls/form";
@@ -160,7 +160,7 @@ export function OneKey({ id }: { id: string }) {
 
 type DeniedOrigin = Schemas["DeniedOrigin"];
 
-/** Denied lists the origins that were refused; one click allows one. */
+/** Denied lists the origins that were refused; one click allows one. What is listed stays in its place: the next origin must not come under the hand. */
 function Denied({ id, allowed, onAllowed }: { id: string; allowed: readonly string[]; onAllowed: (k: EmbedKey) => void }) {
   const path = "/v1/embed-keys/" + id;
   const r = useResource<DeniedOrigin[]>(id + " denied", (s) => get<{ items: DeniedOrigin[] }>(path + "/denied-origins", undefined, s).then((x) => x.items), (h) => h.event === "resource.changed" && h.data["id"] === id);
@@ -171,12 +171,14 @@ function Denied({ id, allowed, onAllowed }: { id: string; allowed: readonly stri
       const fresh = await get<EmbedKey>(path, undefined, i.signal);
       const now = fresh.allowed_origins.includes(origin) ? fresh : await i.send<EmbedKey>("PATCH", path, { allowed_origins: [...fresh.allowed_origins, origin] });
       onAllowed(now);
-      r.fact((all) => all?.filter((o) => o.origin !== origin));
       announce(`${visible(origin)} is allowed`);
     });
   };
-  // The service remembers refusals for 30 days: what is allowed since is no news.
-  const all = r.data.value?.filter((o) => !allowed.includes(o.origin) && !allowed.includes("*"));
+  const may = (origin: string): boolean => allowed.includes(origin) || allowed.includes("*");
+  const seen = useRef(new Map<string, DeniedOrigin>());
+  // The service remembers refusals for 30 days: what was allowed before it is listed is no news.
+  for (const o of r.data.value ?? []) if (seen.current.has(o.origin) || !may(o.origin)) seen.current.set(o.origin, o);
+  const all = r.data.value && [...seen.current.values()];
   if (!all && r.error.value) return <ErrorState problem={r.error.value} retry={() => void r.reload()} />;
   if (!all) return <Loading rows={1} />;
   return (
@@ -192,8 +194,10 @@ function Denied({ id, allowed, onAllowed }: { id: string; allowed: readonly stri
             <span class="dim">
               {plural(o.count, "call")} refused, last <Time at={o.last_at} inside />
             </span>
-            {/^https?:\/\//.test(o.origin) && (
-              <button type="button" class="small" disabled={act.busy} onClick={() => allow(o.origin)}>
+            {may(o.origin) ? (
+              <Status of="allowed" />
+            ) : /^https?:\/\//.test(o.origin) && (
+              <button type="button" class="small" disabled={act.busy} onClick={once(() => allow(o.origin))}>
                 Allow
               </button>
             )}

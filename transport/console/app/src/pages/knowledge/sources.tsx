@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can } from "../../client/session";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking, useHere } from "../../controls/action";
+import { Failed, once, useAction, useAsking, useHere } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -163,7 +163,7 @@ function OneSource({ base, id, onGone }: { base: Base; id: string; onGone: () =>
           <Copy text={s.id} label="Copy ID" />
           {admin && (
             <>
-              <button type="button" class="primary" disabled={act.busy || !s.enabled || busy} onClick={sync}>
+              <button type="button" class="primary" disabled={act.busy || !s.enabled || busy} onClick={once(sync)}>
                 Sync now
               </button>
               <button type="button" aria-disabled={act.busy} onClick={() => !act.busy && (s.enabled ? setAsking("pause") : toggle(true))}>

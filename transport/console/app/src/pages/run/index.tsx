@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, getText } from "../../client/api";
 import type { Problem } from "../../client/problem";
 import type { Approval } from "../../client/types";
-import { Failed, useAction, useHere } from "../../controls/action";
+import { Failed, once, useAction, useHere } from "../../controls/action";
 import { Confirm } from "../../controls/dialog";
 import { narrow } from "../../controls/media";
 import { ErrorState, Loading } from "../../controls/states";
@@ -313,7 +313,7 @@ function Actions({ run, touch }: { run: Run; touch: () => void }) {
           Cancel run
         </button>
       )}
-      <button type="button" disabled={again.busy} onClick={onAgain}>
+      <button type="button" disabled={again.busy} onClick={once(onAgain)}>
         Run again
       </button>
       <button type="button" disabled={copy.busy} aria-label="Copy as curl" onClick={onCopy}>

@@ -5,7 +5,7 @@ import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import { can, me, satisfies } from "../../client/session";
 import type { Page, Role, User } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, once, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { useSecret } from "../../controls/dirty";
 import { FormActions, Select, TextField } from "../../controls/form";
@@ -221,7 +221,7 @@ function Members() {
             cell: (u) => (
               <div class="actions row-actions">
                 {mayLink(u) && (
-                  <button type="button" class="small" aria-disabled={linking.busy} onClick={() => makeLink(u)}>
+                  <button type="button" class="small" aria-disabled={linking.busy} onClick={once(() => makeLink(u))}>
                     Login link
                   </button>
                 )}

@@ -2,10 +2,11 @@
 
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { User } from "../../client/types";
-import { Failed, useAction } from "../../controls/action";
+import { Failed, once, useAction } from "../../controls/action";
 import { Confirm, Dialog } from "../../controls/dialog";
 import { FormActions, Select, TextField } from "../../controls/form";
 import { Empty, ErrorState, Loading, Unread } from "../../controls/states";
+import { Status } from "../../controls/text";
 import { announce } from "../../frame/announce";
 import { noteOf, readAll, useAll, type All } from "../../live/all";
 import { useResource, type Resource } from "../../live/resource";
@@ -219,9 +220,12 @@ function Managers({ id, nodes, onClose }: { id: string; nodes: Resource<All<OrgN
   const users = useAll<User>("/v1/users", "user");
   const act = useAction();
   const [chosen, setChosen] = useState("");
+  const rows = useRef<string[]>([]);
   const node = nodes.data.value?.items.find((n) => n.id === id);
   if (!node) return null;
   const people = users.data.value?.items ?? [];
+  // Who is removed stays in place while the dialog is open: the next one must not come under the hand.
+  for (const m of node.manager_ids) if (!rows.current.includes(m)) rows.current.push(m);
   const others = people.filter((u) => !node.manager_ids.includes(u.id));
   const change = (user: string, on: boolean): void => {
     void act.run(async (i) => {
@@ -239,19 +243,23 @@ function Managers({ id, nodes, onClose }: { id: string; nodes: Resource<All<OrgN
     <Dialog title={`Managers of ${visible(node.name)}`} onClose={onClose}>
       <p class="dim">They decide approvals that ask for a manager, for agents on this node and below it.</p>
       <Failed act={act} />
-      {node.manager_ids.length === 0 ? (
+      {rows.current.length === 0 ? (
         <p>There are none.</p>
       ) : (
         <ul class="plain managers" aria-label="Managers">
-          {node.manager_ids.map((m) => {
+          {rows.current.map((m) => {
             const u = people.find((x) => x.id === m);
             const email = u ? visible(u.email) : "user " + shortId(m);
             return (
               <li key={m} data-id={m}>
                 <bdi>{email}</bdi>
-                <button type="button" class="small" disabled={act.busy} aria-label={`Remove ${email}`} onClick={() => change(m, false)}>
-                  Remove
-                </button>
+                {node.manager_ids.includes(m) ? (
+                  <button type="button" class="small" disabled={act.busy} aria-label={`Remove ${email}`} onClick={once(() => change(m, false))}>
+                    Remove
+                  </button>
+                ) : (
+                  <Status of="removed" />
+                )}
               </li>
             );
           })}

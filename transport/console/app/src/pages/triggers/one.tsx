@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, once, useAction, useAsking } from "../../controls/action";
 import { now } from "../../controls/clock";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { FormActions, TextField } from "../../controls/form";
@@ -87,7 +87,7 @@ export function OneTrigger({ id }: { id: string }) {
         text="Triggers"
         actions={
           <>
-            <button type="button" class="primary" disabled={act.busy || !t.enabled} onClick={(e) => e.detail <= 1 && fire()}>
+            <button type="button" class="primary" disabled={act.busy || !t.enabled} onClick={once(() => fire())}>
               Fire now
             </button>
             <button type="button" disabled={!t.enabled} onClick={() => setAsking("input")}>

@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { get, getText } from "../../client/api";
 import { unlessGone } from "../../client/problem";
 import type { Page, Schemas } from "../../client/types";
-import { Failed, useAction, useAsking } from "../../controls/action";
+import { Failed, once, useAction, useAsking } from "../../controls/action";
 import { Confirm, Dialog, ShownOnce } from "../../controls/dialog";
 import { FormActions, Select } from "../../controls/form";
 import { Listing } from "../../controls/list";
@@ -130,7 +130,7 @@ export function OneWebhook({ id }: { id: string }) {
         text="Webhooks"
         actions={
           <>
-            <button type="button" onClick={test} disabled={act.busy}>
+            <button type="button" onClick={once(test)} disabled={act.busy}>
               Send test
             </button>
             <button type="button" onClick={() => setAsking("recover")}>
@@ -176,7 +176,7 @@ export function OneWebhook({ id }: { id: string }) {
           status || type ? (
             <Empty title="Nothing fits these filters" action={<button type="button" onClick={() => setQuery({ status: null, type: null })}>Clear filters</button>} />
           ) : (
-            <Empty title="No deliveries yet" action={<button type="button" onClick={test}>Send test</button>}>
+            <Empty title="No deliveries yet" action={<button type="button" onClick={once(test)}>Send test</button>}>
               Events appear here as soon as they happen.
             </Empty>
           )
@@ -237,7 +237,7 @@ function OneDelivery({ hook, id, onChanged }: { hook: string; id: string; onChan
         <h2>{"Delivery " + shortId(id)}</h2>
         <div class="actions">
           {d && d.status !== "pending" && (
-            <button type="button" onClick={again} disabled={act.busy}>
+            <button type="button" onClick={once(again)} disabled={act.busy}>
               Redeliver
             </button>
           )}
