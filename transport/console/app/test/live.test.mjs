@@ -5,7 +5,7 @@ globalThis.document = Object.assign(new EventTarget(), { visibilityState: "visib
 globalThis.addEventListener ??= () => undefined;
 const { emit } = await import("../src/live/feed.ts");
 const { EVERY, PATIENCE, Resource } = await import("../src/live/resource.ts");
-const { LiveList, REST } = await import("../src/live/list.ts");
+const { LiveList, newest, REST } = await import("../src/live/list.ts");
 const { Problem } = await import("../src/client/problem.ts");
 const { Names } = await import("../src/live/names.ts");
 const { Follow } = await import("../src/pages/skills/session.ts");
@@ -216,6 +216,138 @@ test("more new items than a page holds: the list begins anew, and all of it can 
   await l.reload();
   l.show();
   assert.deepEqual(l.items.value.map((i) => i.id), all.map((i) => i.id));
+  l.close();
+});
+
+/** queue is a list in an order of its own, as the inbox of approvals: new items may come last. */
+const queue = async (count) => {
+  const w = { all: Array.from({ length: count }, (_, at) => ({ id: "i" + at, at, status: "pending" })), asked: [], pages: 0 };
+  const read = async (cursor) => {
+    w.pages++;
+    const from = cursor === null ? 0 : w.all.findIndex((i) => i.at > cursor);
+    const items = from < 0 ? [] : w.all.slice(from, from + 100);
+    return { items, next_cursor: from >= 0 && from + 100 < w.all.length ? items[99].at : null };
+  };
+  const one = async (id) => (w.asked.push(id), w.all.find((i) => i.id === id) ?? { id, status: "approved", at: Number(id.slice(1)) });
+  w.list = new LiveList({ read, one, concerns: (h) => h.data.id ?? true, order: (a, b) => a.at - b.at, fits: { hint: (h) => h.data.status === "pending", item: (i) => i.status === "pending" } });
+  w.waits = () => w.list.waiting.value.map((i) => i.id);
+  w.shows = () => w.list.items.value.map((i) => i.id);
+  /** change says that an item changed, and reads. */
+  w.change = async (id, status = "pending") => {
+    emit({ event: "approval.changed", data: { id, status } });
+    await w.list.reload();
+  };
+  await settle();
+  return w;
+};
+
+test("a new item that belongs behind the first page waits behind the button", async () => {
+  const w = await queue(120);
+  while (w.list.next.value) await w.list.more();
+  w.all.push({ id: "i120", at: 120, status: "pending" });
+  await w.change("i120");
+  assert.deepEqual(w.waits(), ["i120"]);
+  // It waits until it is asked for, or is decided.
+  await w.list.reload();
+  assert.deepEqual(w.waits(), ["i120"]);
+  const last = w.all.pop();
+  await w.change("i120", "approved");
+  assert.deepEqual(w.waits(), []);
+  w.all.push(last);
+  await w.change("i120");
+  w.list.show();
+  assert.deepEqual(w.shows(), w.all.map((i) => i.id));
+  assert.deepEqual(w.waits(), []);
+  // Where hints were lost, the pages that are shown tell.
+  w.all.push({ id: "i121", at: 121, status: "pending" });
+  emit({ event: "fresh", data: {} });
+  await w.list.reload();
+  assert.deepEqual(w.waits(), ["i121"]);
+  // One that is not pending is not of this list, and is not read.
+  w.asked = [];
+  await w.change("i500", "approved");
+  assert.deepEqual([w.asked, w.waits()], [[], ["i121"]]);
+  w.list.close();
+});
+
+test("a new item behind all that was read comes as the list is scrolled, and one in between waits", async () => {
+  const w = await queue(250);
+  await w.list.more();
+  w.all.push({ id: "i250", at: 250, status: "pending" });
+  await w.change("i250");
+  assert.deepEqual(w.waits(), []);
+  const between = { id: "i150b", at: 150.5, status: "pending" };
+  w.all.splice(151, 0, between);
+  await w.change("i150b");
+  assert.deepEqual(w.waits(), ["i150b"]);
+  w.list.show();
+  while (w.list.next.value) await w.list.more();
+  assert.deepEqual(w.shows(), w.all.map((i) => i.id));
+  w.list.close();
+});
+
+test("what was not read yet is not new, and nothing is shown twice", async () => {
+  for (const count of [150, 350]) {
+    const w = await queue(count);
+    const decided = w.all.splice(0, 100).map((i) => i.id);
+    await w.list.reload();
+    assert.deepEqual(w.waits(), []);
+    // Half of a page is new, and half was not read yet: none of it is skipped.
+    w.all.unshift(...Array.from({ length: 50 }, (_, n) => ({ id: "new" + n, at: -50 + n, status: "pending" })));
+    await w.list.reload();
+    assert.equal(w.waits().length, 50);
+    w.list.show();
+    while (w.list.next.value) await w.list.more();
+    assert.deepEqual(w.shows(), [...w.all.slice(0, 50).map((i) => i.id), ...decided, ...w.all.slice(50).map((i) => i.id)]);
+    w.list.close();
+  }
+});
+
+test("newest first: what is left of a page that ended is older, not new", async () => {
+  const many = (from, n) => Array.from({ length: n }, (_, i) => ({ id: "i" + (from - i) }));
+  const make = async (order) => {
+    const w = { all: many(349, 150) };
+    const read = async (cursor) => {
+      const from = cursor ? w.all.findIndex((i) => i.id < cursor) : 0;
+      const items = w.all.slice(from, from + 100);
+      return { items, next_cursor: from + 100 < w.all.length ? items.at(-1).id : null };
+    };
+    w.list = new LiveList({ read, ...(order ? { order } : {}) });
+    await settle();
+    return w;
+  };
+  // All that is shown has ended: only an order tells new from old.
+  const w = await make(newest);
+  w.all = w.all.slice(100);
+  await w.list.reload();
+  assert.deepEqual(w.list.waiting.value, []);
+  await w.list.more();
+  assert.deepEqual(w.list.items.value.map((i) => i.id), many(349, 150).map((i) => i.id));
+  w.list.close();
+  // The last that is shown has ended: what stands behind the others is older.
+  const other = await make();
+  other.all = [...many(359, 10), ...other.all.slice(0, 60), ...other.all.slice(100)];
+  await other.list.reload();
+  assert.deepEqual(other.list.waiting.value.map((i) => i.id), many(359, 10).map((i) => i.id));
+  other.list.show();
+  while (other.list.next.value) await other.list.more();
+  assert.deepEqual(other.list.items.value.map((i) => i.id), many(359, 160).map((i) => i.id));
+  other.list.close();
+});
+
+test("an item that waits and is scrolled to is shown once", async () => {
+  const open = [];
+  const l = new LiveList({ read: (cursor) => new Promise((resolve) => open.push({ cursor, resolve })) });
+  open[0].resolve({ items: [{ id: "b" }], next_cursor: "b" });
+  await settle();
+  void l.reload();
+  open[1].resolve({ items: [{ id: "a" }, { id: "b" }], next_cursor: "b" });
+  await settle();
+  assert.deepEqual(l.waiting.value.map((i) => i.id), ["a"]);
+  void l.more();
+  open[2].resolve({ items: [{ id: "a" }, { id: "c" }], next_cursor: null });
+  await settle();
+  assert.deepEqual([l.items.value.map((i) => i.id), l.waiting.value], [["b", "a", "c"], []]);
   l.close();
 });
 

@@ -17,9 +17,17 @@ export interface ListOptions<T extends { id: string }> {
   concerns?(h: Hint): string | boolean;
   /** Whether items never change, such as entries of a log: what is shown of them is not read again. */
   final?: boolean;
-  /** fresh puts new items in front by default; false: where the order of the service has them, after a click. */
+  /** The order of the service, where new items are not simply put in front. */
   order?: (a: T, b: T) => number;
+  /**
+   * For a list whose new items may belong behind its first page: whether a hint may be about a new
+   * item, and whether an item that was read then belongs to the list.
+   */
+  fits?: { hint(h: Hint): boolean; item(i: T): boolean };
 }
+
+/** newest is the order of lists that the service gives newest first. */
+export const newest = (a: { id: string }, b: { id: string }): number => (a.id < b.id ? 1 : -1);
 
 /** Changed items that no page holds are read again one by one, so many in a round, and so far apart are the rounds. */
 const SINGLY = 20;
@@ -45,7 +53,9 @@ export class LiveList<T extends { id: string }> {
   #rest = 0; // the timer of the next round
   #last = 0;
   #stale = false;
-  #changed = new Set<string>();
+  #changed = new Map<string, boolean>(); // by item: whether it may be new to the list
+  #wide = false; // whether hints were lost: new items may be on any page
+  #beside = new Set<string>(); // waiting items that the first page does not hold
   /** Where the first page goes on, if it holds nothing that is shown: between the two may be more. */
   #gap: string | null = null;
   #cuts = 0; // how often the list began anew
@@ -58,8 +68,12 @@ export class LiveList<T extends { id: string }> {
     const off = onHint((h) => {
       const about = h.event === "fresh" ? true : (o.concerns?.(h) ?? false);
       if (about === false) return;
-      if (typeof about === "string") this.#changed.add(about);
-      else if (!o.final) for (const i of this.items.peek() ?? []) this.#changed.add(i.id);
+      if (typeof about === "string") this.#again(about, o.fits?.hint(h));
+      else {
+        this.#wide = o.fits !== undefined;
+        if (!o.final) for (const i of this.items.peek() ?? []) this.#again(i.id);
+        for (const id of this.#beside) this.#again(id);
+      }
       this.touch();
     });
     const seen = (): void => {
@@ -71,6 +85,11 @@ export class LiveList<T extends { id: string }> {
       document.removeEventListener("visibilitychange", seen);
     };
     void this.#go();
+  }
+
+  /** again has an item read in the next round. */
+  #again(id: string, fresh = false): void {
+    this.#changed.set(id, fresh || this.#changed.get(id) === true);
   }
 
   touch(): void {
@@ -127,16 +146,19 @@ export class LiveList<T extends { id: string }> {
   /** show puts the waiting items into the list. Where more came than a page holds, the list begins anew with them: what lies behind is read as it is scrolled to. */
   show = (): void => {
     const fresh = this.waiting.peek();
+    const beside = this.#beside;
+    this.#beside = new Set();
     batch(() => {
       this.waiting.value = [];
       if (this.#gap) {
         this.#anew();
-        this.items.value = fresh;
+        this.items.value = fresh.filter((i) => !beside.has(i.id));
         this.next.value = this.#gap;
         this.#gap = null;
         return;
       }
-      const all = [...fresh, ...(this.items.peek() ?? [])];
+      const ids = new Set(fresh.map((i) => i.id));
+      const all = [...fresh, ...(this.items.peek() ?? []).filter((i) => !ids.has(i.id))];
       this.items.value = this.#o.order ? all.sort(this.#o.order) : all;
     });
   };
@@ -160,8 +182,10 @@ export class LiveList<T extends { id: string }> {
       const page = await this.#o.read(cursor, this.#life.signal);
       if (this.#life.signal.aborted || cuts !== this.#cuts) return;
       const have = new Set(this.items.peek()?.map((i) => i.id));
+      const read = new Set(page.items.map((i) => i.id));
       batch(() => {
         this.items.value = [...(this.items.peek() ?? []), ...page.items.filter((i) => !have.has(i.id))];
+        this.waiting.value = this.waiting.peek().filter((i) => !read.has(i.id));
         this.next.value = page.next_cursor ?? null;
         if (this.#paged) this.error.value = null;
         this.#paged = false;
@@ -186,24 +210,30 @@ export class LiveList<T extends { id: string }> {
     this.loading.value = true;
     let again = 0;
     const changed = this.#changed;
-    this.#changed = new Set();
+    const wide = this.#wide;
+    this.#changed = new Map();
+    this.#wide = false;
+    const lookAgain = (): void => {
+      for (const [id, fresh] of changed) this.#again(id, fresh);
+      this.#wide ||= wide;
+    };
     try {
       const page = await this.#o.read(null, this.#life.signal);
       if (this.#life.signal.aborted) return;
       if (n < this.#shown) {
         // A later read was quicker: it has not looked at what this one was to look at.
-        for (const id of changed) this.#changed.add(id);
-        if (changed.size > 0) this.touch();
+        lookAgain();
+        if (changed.size > 0 || wide) this.touch();
         return;
       }
       this.#shown = n;
       this.#merge(page, n);
-      await this.#behind(changed, page, n);
+      await this.#behind(changed, wide, page, n);
       if (!this.next.peek()) this.#paged = false; // there is no next page any more
       if (!this.#paged) this.error.value = null;
     } catch (e) {
       if (this.#life.signal.aborted) return;
-      for (const id of changed) this.#changed.add(id);
+      lookAgain();
       const p = asProblem(e);
       this.error.value = p;
       this.#paged = false;
@@ -237,6 +267,7 @@ export class LiveList<T extends { id: string }> {
     this.#gap = null;
     if (!old || old.length === 0) {
       this.#anew();
+      this.#beside = new Set();
       batch(() => {
         this.items.value = page.items.filter((i) => this.#newer(i.id, n));
         this.next.value = page.next_cursor ?? null;
@@ -245,31 +276,63 @@ export class LiveList<T extends { id: string }> {
       return;
     }
     const have = new Set(old.map((i) => i.id));
+    const held = new Set(page.items.map((i) => i.id));
     batch(() => {
       this.#put(page.items, n);
-      // Where all of the list was read, what is new is new; otherwise items behind the end are no news.
-      const end = page.items.findIndex((i) => i.id === old[old.length - 1]!.id);
-      this.waiting.value = page.items.filter((i, at) => !have.has(i.id) && this.#newer(i.id, n) && (end < 0 || at < end || !page.next_cursor));
-      if (page.next_cursor && !page.items.some((i) => have.has(i.id))) this.#gap = page.next_cursor;
-      if (old.length <= page.items.length && !page.next_cursor) this.next.value = null;
+      const end = this.#o.order ? -1 : page.items.findLastIndex((i) => have.has(i.id));
+      const later = page.items.filter((i, at) => !have.has(i.id) && (end < 0 ? this.#isBehind(i) : at > end && this.next.peek() !== null));
+      const fresh = page.items.filter((i) => !have.has(i.id) && !later.includes(i));
+      const beside = this.waiting.peek().filter((i) => this.#beside.has(i.id) && !held.has(i.id) && !have.has(i.id));
+      this.#beside = new Set(beside.map((i) => i.id));
+      this.waiting.value = [...fresh.filter((i) => this.#newer(i.id, n)), ...beside];
+      if (page.next_cursor && fresh.length === page.items.length) this.#gap = page.next_cursor;
+      if (old.length <= page.items.length && !page.next_cursor && later.length === 0) this.next.value = null;
     });
   }
 
+  /** isBehind is whether an item belongs behind all that was read: it is no news, and comes as the list is scrolled. */
+  #isBehind = (i: T): boolean => {
+    const last = this.items.peek()?.at(-1);
+    return this.next.peek() !== null && last !== undefined && this.#o.order !== undefined && this.#o.order(i, last) > 0;
+  };
+
+  /** hold has items wait that are new to the list, though its first page does not hold them. Those that do not belong to it wait no longer. */
+  #hold(items: readonly T[], n: number): void {
+    const { fits } = this.#o;
+    if (!fits) return;
+    const have = new Set(this.items.peek()?.map((i) => i.id));
+    const read = items.filter((i) => !have.has(i.id) && this.#newer(i.id, n));
+    for (const i of read) this.#unwait(i.id);
+    const fresh = read.filter((i) => fits.item(i) && !this.#isBehind(i));
+    for (const i of fresh) this.#beside.add(i.id);
+    if (fresh.length > 0) this.waiting.value = [...this.waiting.peek(), ...fresh];
+  }
+
+  #unwait(id: string): void {
+    this.#beside.delete(id);
+    if (this.waiting.peek().some((i) => i.id === id)) this.waiting.value = this.waiting.peek().filter((i) => i.id !== id);
+  }
+
   /**
-   * behind reads changed items again that are shown but not on the first page: the pages behind it
-   * where they are many or cannot be read alone, the others one by one. What is left, and what
-   * could not be read, comes in the next round.
+   * behind reads changed items again that are not on the first page but are shown, wait, or may be
+   * new: the pages behind it where they are many or cannot be read alone, the others one by one.
+   * wide: new ones may be on all pages that are shown. What is left, and what could not be read,
+   * comes in the next round.
    */
-  async #behind(changed: Set<string>, first: Page<T>, n: number): Promise<void> {
+  async #behind(changed: ReadonlyMap<string, boolean>, wide: boolean, first: Page<T>, n: number): Promise<void> {
     const { read, one } = this.#o;
     const shown = this.items.peek() ?? [];
-    const left = new Set(shown.filter((i) => changed.has(i.id)).map((i) => i.id));
+    const have = new Set(shown.map((i) => i.id));
+    const left = new Set([...changed].filter(([id, fresh]) => fresh || have.has(id) || this.#beside.has(id)).map(([id]) => id));
     for (const i of first.items) left.delete(i.id);
     let cursor = first.next_cursor ?? null;
-    for (let met = first.items.length; cursor && met < shown.length + first.items.length && left.size > (one ? SINGLY : 0); ) {
+    let seen = first.items;
+    for (let met = seen.length; cursor && met < shown.length + first.items.length && (left.size > (one ? SINGLY : 0) || (wide && !seen.some(this.#isBehind))); ) {
       const page = await read(cursor, this.#life.signal);
       if (this.#life.signal.aborted) return;
-      this.#put(page.items, n);
+      seen = page.items;
+      this.#put(seen, n);
+      this.#hold(seen, n);
       for (const i of page.items) left.delete(i.id);
       cursor = page.next_cursor ?? null;
       met += page.items.length || shown.length;
@@ -281,8 +344,13 @@ export class LiveList<T extends { id: string }> {
         try {
           const now = await one(id, this.#life.signal);
           if (this.#life.signal.aborted) return;
-          if (now) this.#put([now], n);
-          else if (this.#newer(id, n)) this.items.value = this.items.peek()?.filter((i) => i.id !== id);
+          if (now) {
+            this.#put([now], n);
+            this.#hold([now], n);
+          } else if (this.#newer(id, n)) {
+            this.items.value = this.items.peek()?.filter((i) => i.id !== id);
+            this.#unwait(id);
+          }
         } catch (e) {
           const p = asProblem(e);
           pause = Math.max(pause, p.retryAfter);
@@ -292,7 +360,7 @@ export class LiveList<T extends { id: string }> {
       }),
     );
     if (left.size === 0 || this.#life.signal.aborted) return;
-    for (const id of left) this.#changed.add(id);
+    for (const id of left) this.#again(id, changed.get(id));
     clearTimeout(this.#rest);
     this.#rest = setTimeout(() => this.touch(), pause) as unknown as number;
   }

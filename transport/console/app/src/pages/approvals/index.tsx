@@ -20,7 +20,7 @@ import { useKeys } from "../../frame/keys";
 import { overview } from "../../frame/overview";
 import { choice, href, openPath, path, query, setQuery } from "../../frame/router";
 import type { Hint } from "../../live/feed";
-import { useList, type LiveList } from "../../live/list";
+import { newest, useList, type LiveList } from "../../live/list";
 import { agents } from "../../live/names";
 import { shortId } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
@@ -64,7 +64,12 @@ export default function Approvals({ id }: PageProps) {
         throw e;
       }),
     concerns: (h) => approvalOf(h),
-    ...(tab === "waiting" ? { order: sort === "risk" ? byRisk : byTime } : {}),
+    // What is new belongs behind all of its risk, or was decided long after it was asked for.
+    order: tab === "decided" ? newest : sort === "risk" ? byRisk : byTime,
+    fits: {
+      hint: (h) => (h.data.status === "pending") === (tab === "waiting") && (!risk || h.data.risk === risk),
+      item: (a) => (tab === "waiting" ? isWaiting(a, principal) : a.status !== "pending") && (!risk || a.risk === risk) && (!agent || a.agent_id === agent) && (!tool || a.requested_action.tool === tool),
+    },
   });
   useEffect(() => agents.read(), []);
   const offered = agents.all.value ?? [];

@@ -16,7 +16,7 @@ import { countText, shortId, statusText } from "../../lib/format";
 import { brief, visible } from "../../lib/hostile";
 import { choice, choices, id as idParam, isDefault, readQuery, text, time, writeQuery, type Values } from "../../lib/query";
 import { askedText, FAILURE_CODES, ORIGINS, RUN_STATUSES, type Run } from "../../lib/run";
-import { useList } from "../../live/list";
+import { newest, useList } from "../../live/list";
 import { agents, workflows, type Named } from "../../live/names";
 import { AgentName, hasPage, RunTime } from "../run/parts";
 import type { PageProps } from "../registry";
@@ -90,6 +90,7 @@ function RunList() {
       const other = (f.agent && d["agent_id"] !== f.agent) || (f.workflow && d["workflow_id"] !== f.workflow) || (f.thread && d["thread_id"] !== f.thread);
       return other ? false : String(d["id"]);
     },
+    order: newest,
   });
   const set = (change: Partial<Filters>): void => void navigate(href("runs") + writeQuery(FILTERS, { ...f, ...change }), true);
   const clear = (): void => void navigate(href("runs"), true);

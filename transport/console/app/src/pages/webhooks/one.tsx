@@ -15,7 +15,7 @@ import { announce } from "../../frame/announce";
 import { NotFound } from "../../frame/frame";
 import { Heading } from "../../frame/heading";
 import { choice, href, leave, query, setQuery } from "../../frame/router";
-import { useList } from "../../live/list";
+import { newest, useList } from "../../live/list";
 import { useResource } from "../../live/resource";
 import { durationText, plural, shortId, statusText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
@@ -73,6 +73,7 @@ export function OneWebhook({ id }: { id: string }) {
     read: (cursor, s) => get<Page<Delivery>>(path + "/deliveries", { limit: 100, cursor, status, type }, s),
     one: (d, s) => get<Delivery>(`${path}/deliveries/${d}`, undefined, s).catch(unlessGone),
     concerns: (h) => h.event === "resource.changed" && h.data.kind === "delivery" && (h.data.parent_id === id || !h.data.parent_id) && typeof h.data.id === "string" && h.data.id,
+    order: newest,
   });
   const w = hook.data.value;
   const error = hook.error.value;
