@@ -378,6 +378,31 @@ func manySteps(p *tab, run string, n, failed int) {
 	}))
 }
 
+// Section 7, Copy as curl: where the browser has no clipboard, as over plain HTTP, the command is shown and selected.
+func TestACommandThatCannotBeCopiedIsShown(t *testing.T) {
+	t.Parallel()
+	agent, _ := shared.policed(t)
+	run := shared.run(t, agent, "/say done")
+	shared.reaches(t, run, "succeeded")
+	v := visit(t, shared, look{})
+	must(t, v.AddInitScript(playwright.Script{Content: playwright.String(`Object.defineProperty(navigator, "clipboard", { value: undefined });`)}))
+	p := v.as("admin", "/console/runs/"+run)
+	click(t, p.button("Copy as curl"))
+	dialog := p.dialog("Copy as curl")
+	command := field(dialog, "Command")
+	must(t, expect.Locator(command).ToHaveValue(regexp.MustCompile("^curl -sS ")))
+	must(t, expect.Locator(command).ToBeFocused())
+	selected, err := command.Evaluate("(e) => e.selectionEnd - e.selectionStart === e.value.length", nil)
+	must(t, err)
+	if selected != true {
+		t.Error("the command is not selected")
+	}
+	p.accessible("a command that cannot be copied")
+	click(t, within(dialog, "button", "Close"))
+	gone(t, dialog)
+	gone(t, p.GetByText("The console failed"))
+}
+
 // Section 8: a run of 2,000 steps is usable with at most 3,000 nodes; values come 64 KiB at a time.
 func TestARunOfManySteps(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ import { get, getText } from "../../client/api";
 import type { Problem } from "../../client/problem";
 import type { Approval } from "../../client/types";
 import { Failed, once, useAction, useHere } from "../../controls/action";
-import { Confirm } from "../../controls/dialog";
+import { Confirm, Dialog } from "../../controls/dialog";
 import { narrow } from "../../controls/media";
 import { ErrorState, Loading } from "../../controls/states";
 import { Tabs } from "../../controls/tabs";
@@ -280,6 +280,7 @@ const withInput = (id: string): Promise<Run> => get<{ run: Run }>(`/v1/runs/${id
 function Actions({ run, touch }: { run: Run; touch: () => void }) {
   const [asking, setAsking] = useState(false);
   const [copied, setCopied] = useState("");
+  const [command, setCommand] = useState(""); // that the browser does not copy
   const cancel = useAction();
   const again = useAction();
   const here = useHere();
@@ -301,7 +302,12 @@ function Actions({ run, touch }: { run: Run; touch: () => void }) {
   const onCopy = (): void =>
     void copy.run(async () => {
       const text = callOf(exactly(await withInput(run.id)), location.origin);
-      await navigator.clipboard.writeText(text);
+      try {
+        await navigator.clipboard.writeText(text); // there is no clipboard over plain HTTP
+      } catch {
+        if (here()) setCommand(text);
+        return;
+      }
       setCopied("Copied");
       announce("Copied");
       setTimeout(() => setCopied(""), 1500);
@@ -323,6 +329,20 @@ function Actions({ run, touch }: { run: Run; touch: () => void }) {
       <Failed act={cancel} />
       <Failed act={again} />
       <Failed act={copy} />
+      {command && (
+        <Dialog title="Copy as curl" onClose={() => setCommand("")}>
+          <p role="alert">The browser does not allow copying. The command is selected: copy it with Ctrl+C or ⌘C.</p>
+          <label class="field">
+            <span>Command</span>
+            <textarea class="mono" readOnly rows={8} value={command} spellcheck={false} onFocus={(e) => e.currentTarget.select()} />
+          </label>
+          <div class="actions">
+            <button type="button" onClick={() => setCommand("")}>
+              Close
+            </button>
+          </div>
+        </Dialog>
+      )}
       {asking && (
         <Confirm title={`Cancel ${runTitle(run.id)}?`} action="Cancel run" onConfirm={onCancel} onClose={() => setAsking(false)}>
           <p>It stops at once. Its open approvals are cancelled; calls that already ran stay done.</p>
