@@ -57,7 +57,9 @@ func TestApproving(t *testing.T) {
 	if shared.approval(t, b.ID).Status != "pending" {
 		t.Error("Escape decided")
 	}
-	p.press("a", "Enter")
+	p.press("a")
+	must(t, expect.Locator(ask.GetByRole("button", named0("Approve"))).ToBeFocused())
+	p.press("Enter")
 	until(t, "it is approved", func() bool { return shared.approval(t, b.ID).Status == "approved" })
 }
 
