@@ -63,8 +63,8 @@ var defects = []defect{
 		{"actors/workflow/traits.go", "feed.Where(\"workflow_runs\", \"owes\")", "feed.Where(\"workflow_runs\", map[bool]string{true: \"owes AND false\", false: \"owes\"}[planted(\"nobody looks for the workflows of a node that has gone\")])"},
 	}, does: (*shaker).rollAndKillOften, laws: []string{lawEnds}},
 	{name: "a stream that is resumed is not filled up", patches: []patch{
-		{"actors/stream/reader.go", "\tr.facts, r.cursor, r.counted = facts, c.Within(facts), true\n", "\tif planted(\"a stream that is resumed is not filled up\") && c.After.Seq > 0 {\n\t\tc.After = event.Pos{Seq: max(facts.Seq-1, c.After.Seq), Offset: math.MaxInt64}\n\t}\n" +
-			"\tr.facts, r.cursor, r.counted = facts, c.Within(facts), true\n"},
+		{"actors/stream/reader.go", "\tr.facts, r.cursor, r.counted, r.held = facts, c.Within(facts), true, n\n", "\tif planted(\"a stream that is resumed is not filled up\") && c.After.Seq > 0 {\n\t\tc.After = event.Pos{Seq: max(facts.Seq-1, c.After.Seq), Offset: math.MaxInt64}\n\t}\n" +
+			"\tr.facts, r.cursor, r.counted, r.held = facts, c.Within(facts), true, n\n"},
 	}, does: (*shaker).rollAndKillOften, laws: []string{lawStream, lawText, lawEnds}}, // a step is lost, text, or the approval that a client waits for
 	{name: "a bucket begins full wherever it moves", patches: []patch{
 		{"actors/limit/bucket/keeper.go", "\t\tb.merge(c, now)\n", "\t\tif !planted(\"a bucket begins full wherever it moves\") {\n\t\t\tb.merge(c, now)\n\t\t}\n"},
