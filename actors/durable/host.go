@@ -508,7 +508,7 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 	case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrExists):
 		h.k.metrics.decided("conflict")
 		h.k.metrics.conflicts.Inc()
-		c.Reply(ErrMoved)
+		c.Reply(cluster.ErrMoved)
 	default: // no storage, or the outcome is open
 		h.k.metrics.decided("unavailable")
 		h.log(h.k.cfg.Log.Warn()).Err(err).Type("msg", in.msg).Msg("storage unavailable, activation ends")

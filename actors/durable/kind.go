@@ -12,10 +12,6 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// ErrMoved is the reply of an activation that lost its row to another one. Nothing was
-// written, and cluster.Node.Ask sends the message again.
-var ErrMoved = cluster.ErrMoved
-
 // Writer makes commits durable (journal.Writer).
 type Writer interface {
 	// Do returns nil when the commit is durable, else an error of package journal.

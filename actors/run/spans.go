@@ -41,12 +41,9 @@ func (k *kind) ends(prev, next *State) {
 	if k.cfg.Spans == nil || !next.Status.Terminal() || prev.Status.Terminal() {
 		return
 	}
-	r := span.Run{Tenant: next.Tenant, ID: next.ID, Parent: next.Parent, Agent: next.AgentID, Began: next.CreatedAt, Ended: k.cfg.Now(), Status: next.Status}
+	r := span.Run{Tenant: next.Tenant, ID: next.ID, Parent: next.Parent, Agent: next.AgentID, Began: next.CreatedAt, Ended: *next.FinishedAt, Status: next.Status}
 	if next.StartedAt != nil {
 		r.Began = *next.StartedAt
-	}
-	if next.FinishedAt != nil {
-		r.Ended = *next.FinishedAt
 	}
 	if next.Error != nil {
 		r.Code = next.Error.Code

@@ -36,12 +36,12 @@ const internalMessage = "The run could not go on because of an internal error."
 // Decide returns what m changes. A decision without facts changes only what the activation
 // remembers. A message that comes too late changes nothing.
 func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
-	c := &change{mc: mc, s: s, now: now}
+	c := &change{s: s, now: now}
 	if l, ok := m.(durable.Leaving); ok {
 		m, c.leaving = l.Msg, true
 	}
 	if s.Status == "" {
-		return create(mc, s, m, now)
+		return create(s, m, now)
 	}
 	if c.leaving && s.broken() && !order(m) { // the next activation fails it
 		return decision{Next: s}, nil
@@ -144,7 +144,7 @@ func (mc Machine) Owed(s State) []durable.Effect {
 }
 
 // create accepts a run.
-func create(mc Machine, s State, m any, now time.Time) (decision, error) {
+func create(s State, m any, now time.Time) (decision, error) {
 	if refused, ok := m.(durable.Refused); ok {
 		if _, starting := refused.Msg.(msg.StartWorkflow); starting {
 			return decision{}, problem.Invalid("input", "cannot be stored")
@@ -166,7 +166,6 @@ func create(mc Machine, s State, m any, now time.Time) (decision, error) {
 
 // change is a decision in the making.
 type change struct {
-	mc       Machine
 	s        State
 	now      time.Time
 	facts    []any

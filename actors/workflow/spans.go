@@ -25,7 +25,7 @@ func (k *kind) answered(e CallTool, began time.Time, out *tool.Outcome) {
 
 // ends tells the span of a run that the decision from prev to next has ended.
 func (k *kind) ends(prev, next *State) {
-	if k.cfg.Spans == nil || !next.Status.Terminal() || prev.Status.Terminal() || next.FinishedAt == nil {
+	if k.cfg.Spans == nil || !next.Status.Terminal() || prev.Status.Terminal() {
 		return
 	}
 	r := span.Run{Tenant: next.Tenant, ID: next.ID, Workflow: next.Workflow, Began: next.CreatedAt, Ended: *next.FinishedAt, Status: next.Status}

@@ -168,7 +168,7 @@ func (t *Tx) DeleteKnowledgeBase(ctx context.Context, b id.KnowledgeBaseID) (doc
 	if sources, err = scalars[id.SourceID](ctx, t.View, "sources_of_base", t.tenant, b, Woken); err != nil {
 		return nil, nil, err
 	}
-	if err := t.DeleteSources(ctx, b); err != nil {
+	if err := t.deleteSources(ctx, b); err != nil {
 		return nil, nil, err
 	}
 	if n, err = t.exec(ctx, "documents_delete", t.tenant, b); err != nil {

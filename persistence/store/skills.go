@@ -241,8 +241,8 @@ func (s *Skill) Access() *tool.Skill {
 	return out
 }
 
-// SkillCredentialsAt returns the AAD of a skill's secrets: a JSON object of texts by secret_ref.
-func SkillCredentialsAt(t id.TenantID, s id.SkillID) vault.AAD {
+// skillCredentialsAt returns the AAD of a skill's secrets: a JSON object of texts by secret_ref.
+func skillCredentialsAt(t id.TenantID, s id.SkillID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "browser_skills", Row: s.String(), Column: "credentials"}
 }
 
@@ -254,7 +254,7 @@ func (t *Tx) sealSkill(s id.SkillID, secrets map[string]string) ([]byte, []strin
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode secrets: %w", err)
 	}
-	sealed, err := t.vault.Seal(SkillCredentialsAt(t.tenant, s), doc)
+	sealed, err := t.vault.Seal(skillCredentialsAt(t.tenant, s), doc)
 	if err != nil {
 		return nil, nil, fmt.Errorf("seal the secrets of browser skill %s: %w", s, err)
 	}
@@ -287,7 +287,7 @@ func (s *Store) OpenSkillSecret(ctx context.Context, by By, of id.SkillID, revis
 	if err != nil {
 		return "", err
 	}
-	plain, err := s.vault.Open(SkillCredentialsAt(by.Tenant, of), sealed)
+	plain, err := s.vault.Open(skillCredentialsAt(by.Tenant, of), sealed)
 	if err != nil {
 		return "", fmt.Errorf("open the secrets of browser skill %s: %w", of, err)
 	}

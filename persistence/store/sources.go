@@ -287,9 +287,9 @@ func (t *Tx) DeleteSource(ctx context.Context, base id.KnowledgeBaseID, s id.Sou
 	return t.Audit(ctx, "kb.source.delete", "kb.source", s.UUID, map[string]int64{"documents": documents})
 }
 
-// DeleteSources deletes the sources of a base that is being deleted, with their timers. The base's
+// deleteSources deletes the sources of a base that is being deleted, with their timers. The base's
 // documents are deleted by the caller.
-func (t *Tx) DeleteSources(ctx context.Context, base id.KnowledgeBaseID) error {
+func (t *Tx) deleteSources(ctx context.Context, base id.KnowledgeBaseID) error {
 	for _, step := range []string{"sources_delete", "sources_delete_timers"} {
 		if _, err := t.exec(ctx, step, t.tenant, base); err != nil {
 			return fmt.Errorf("delete the sources of base %s: %w", base, err)

@@ -314,9 +314,6 @@ func (b *bucket) merge(c Carried, now time.Time) {
 		}
 		b.out -= l.worth()
 		*l = lease{node: k.Node, tokens: k.Tokens, each: k.Each, granted: k.Granted, seq: k.Seq, done: k.Done, returned: k.Returned, at: now.Add(-k.Age)}
-		if l.each == 0 { // it comes from a version with one rate
-			l.each = b.rate.Every
-		}
 		b.out += l.worth()
 	}
 	b.trim()

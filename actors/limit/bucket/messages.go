@@ -18,9 +18,7 @@ type Lease struct {
 	Returned int64         `json:"returned"` // the total of tokens given back so far
 	Idle     time.Duration `json:"idle"`     // at most the time since the last token was spent
 	// PerMinute is the bucket's rate from now on: its capacity, and the number of tokens that
-	// come back in a minute. 0: the rate of the owner's config. An owner of a version without
-	// the field uses its config for every bucket; the bucket's next owner uses the next
-	// Lease.
+	// come back in a minute. 0: the rate of the owner's config.
 	PerMinute int64 `json:"per_minute,omitempty"`
 }
 
@@ -38,8 +36,7 @@ type Leased struct {
 	Granted    int64         `json:"granted,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	Wait       bool          `json:"wait,omitempty"`
-	// Left is how many tokens the bucket has beside the leased ones. An owner of a version
-	// without the field sends 0.
+	// Left is how many tokens the bucket has beside the leased ones.
 	Left int64 `json:"left,omitempty"`
 }
 
@@ -85,8 +82,7 @@ type Carried struct {
 	ID     id.UUID        `json:"id"`
 	Credit time.Duration  `json:"credit"`
 	Leases []CarriedLease `json:"leases,omitempty"`
-	// PerMinute is its rate as in Lease. A node of a version without the field sends the
-	// bucket on with the rate of its config.
+	// PerMinute is its rate as in Lease.
 	PerMinute int64 `json:"per_minute,omitempty"`
 }
 
@@ -94,7 +90,7 @@ type Carried struct {
 type CarriedLease struct {
 	Node     id.MemberID   `json:"node"`
 	Tokens   int64         `json:"tokens"`
-	Each     time.Duration `json:"each,omitempty"` // the worth of each token; 0: by the bucket's rate
+	Each     time.Duration `json:"each,omitempty"` // the worth of each token
 	Granted  int64         `json:"granted"`
 	Seq      uint64        `json:"seq"`
 	Done     uint64        `json:"done"`

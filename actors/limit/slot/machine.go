@@ -88,7 +88,7 @@ func (s *slots) withdraw(run id.RunID) {
 // grant gives free slots to the oldest waiting runs, and returns these.
 func (s *slots) grant(now time.Time) []id.RunID {
 	var granted []id.RunID
-	for !s.unknown && len(s.waiting) > 0 && (s.limit <= 0 || len(s.running) < s.limit) {
+	for !s.unknown && len(s.waiting) > 0 && len(s.running) < s.limit {
 		run := s.waiting[0].run
 		s.waiting = s.waiting[1:]
 		s.running[run] = place{since: now}
