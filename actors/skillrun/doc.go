@@ -35,7 +35,7 @@
 // Order: messages are decided one after another. Commit runs click, later steps and checks in one
 // effect, so that a node that leaves finishes them.
 //
-// Limits: Config.Most browser sessions at a time on a node, Config.Each of one tenant, in turn, and first what
+// Limits: four browser sessions at a time on a node, two of one tenant, in turn, and first what
 // people decided on. How many runs wait is bounded; a further one ends as where there is no browser. The
 // executor bounds the time of each part.
 //

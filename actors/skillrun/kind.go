@@ -38,8 +38,6 @@ type Config struct {
 	// Holder returns the other member that is at work on a run (durable.Holder). nil: there are no
 	// other members.
 	Holder func(context.Context, cluster.Address) id.MemberID
-	Most   int // browser sessions at a time on a node; 0: 4
-	Each   int // of one tenant; 0: 2
 	Log    zerolog.Logger
 }
 
@@ -49,7 +47,8 @@ type Vault interface {
 	Open(place vault.AAD, sealed vault.Sealed) ([]byte, error)
 }
 
-// The defaults of Config.Most and Config.Each. A session costs about 200 MB of memory.
+// How many browser sessions a node has at a time, and of one tenant. A session costs about 200 MB
+// of memory.
 const (
 	mostSessions = 4
 	eachSessions = 2
@@ -72,16 +71,10 @@ type kind struct {
 // Register makes n the host of runs of browser skills that write through w. It is called before n
 // starts.
 func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
-	if cfg.Most <= 0 {
-		cfg.Most = mostSessions
-	}
-	if cfg.Each <= 0 {
-		cfg.Each = min(eachSessions, cfg.Most)
-	}
 	if host.MaxEffects <= 0 {
 		host.MaxEffects = 1024
 	}
-	k := &kind{cfg: cfg, actors: n, places: turn.New(cfg.Most, cfg.Each), effects: host.MaxEffects}
+	k := &kind{cfg: cfg, actors: n, places: turn.New(mostSessions, eachSessions), effects: host.MaxEffects}
 	durable.Register(n, w, durable.Kind[State]{
 		Name:    msg.KindSkillRun,
 		Machine: Machine{},

@@ -43,14 +43,12 @@ type Config struct {
 	Source Source
 	Heads  Heads
 	Log    zerolog.Logger
-	Reads  int           // 16 concurrent reads of facts, half of them of one tenant
 	Watch  time.Duration // 1 s between two checks of runs without a publisher
 
 	// Peers and Carrier connect the hubs of a cluster. Without a Carrier, readers of runs on
 	// other nodes follow the committed facts.
 	Peers   Peers
 	Carrier Carrier
-	Now     func() time.Time // default time.Now; monotonic
 
 	// Holds reports whether an actor still works on this node although another node owns it.
 	// Lives reports whether a member may have such actors because it has not ended. nil means
@@ -76,7 +74,6 @@ type Hubs struct {
 	carrier Carrier // nil: no hub is mirrored
 	holds   func(a cluster.Address) bool
 	lives   func(m id.MemberID) bool
-	now     func() time.Time
 	join    time.Duration // joinWait
 	silence time.Duration // after which a member that does not answer is given up
 	grace   time.Duration // for messages in flight
@@ -108,25 +105,22 @@ type Hubs struct {
 // readTimeout limits a read of facts.
 const readTimeout = 10 * time.Second
 
+// mostReads is how many reads of facts run at a time, half of them of one tenant.
+const mostReads = 16
+
 // headsPage is how many runs one query checks.
 const headsPage = 500
 
 // New returns the hubs and registers their kind; call it before the node starts.
 func New(cfg Config) *Hubs {
-	if cfg.Reads <= 0 {
-		cfg.Reads = 16
-	}
 	if cfg.Watch <= 0 {
 		cfg.Watch = time.Second
 	}
 	hs := &Hubs{
 		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
-		reads: turn.New(cfg.Reads, max(cfg.Reads/2, 1)), replays: replays{of: map[id.TenantID]int64{}}, workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		reads: turn.New(mostReads, mostReads/2), replays: replays{of: map[id.TenantID]int64{}}, workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{}, outlets: map[uint64]*hub{}, links: map[id.MemberID]*link{},
-		holds: cfg.Holds, lives: cfg.Lives, now: cfg.Now, join: joinWait, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
-	}
-	if hs.now == nil {
-		hs.now = time.Now
+		holds: cfg.Holds, lives: cfg.Lives, join: joinWait, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
 	}
 	hs.jobs = make(chan job) // a worker takes the job at once, or the publisher does it
 	for i := range hs.shelves {

@@ -60,7 +60,7 @@ func (hs *Hubs) ask(to id.MemberID, m *mirror) {
 	defer hs.linking.Unlock()
 	l := hs.links[to]
 	if l == nil {
-		l = &link{all: hs, to: to, have: map[*mirror]struct{}{}, heard: hs.now()}
+		l = &link{all: hs, to: to, have: map[*mirror]struct{}{}, heard: time.Now()}
 		hs.links[to] = l
 	}
 	m.link = l
@@ -198,7 +198,7 @@ func (l *link) exchange(want, due []*mirror, end []uint64) {
 	fails := err != nil && !l.failing
 	l.failing = err != nil
 	if err == nil {
-		l.heard = l.all.now()
+		l.heard = time.Now()
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -296,7 +296,7 @@ func (hs *Hubs) tend() {
 
 // renew renews the mirrors and ends the watches that were not renewed.
 func (hs *Hubs) renew() {
-	now := hs.now()
+	now := time.Now()
 	for _, l := range hs.allLinks() {
 		l.tick(now)
 	}

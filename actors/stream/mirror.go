@@ -39,7 +39,7 @@ func (h *hub) want() {
 		return
 	}
 	to := hs.peers.Owner(h.key.run.Shard())
-	now := hs.now()
+	now := time.Now()
 	if to == hs.self || now.Sub(h.asked) < h.pause {
 		return
 	}
@@ -99,7 +99,7 @@ func (m *mirror) fail() {
 // backOff delays the next mirror; a mirror that stood for long does not count as a failure.
 func (h *hub) backOff(m *mirror) {
 	every := h.all.every
-	if h.all.now().Sub(m.since) > h.all.forget {
+	if time.Since(m.since) > h.all.forget {
 		h.pause = every
 		return
 	}

@@ -81,11 +81,11 @@ func (hs *Hubs) beginWatch(k key, from id.MemberID) (Snapshot, error) {
 		h.outlet = o
 	}
 	o := h.outlet
-	if !o.renew(from, hs.now().Add(hs.forget)) {
+	if !o.renew(from, time.Now().Add(hs.forget)) {
 		if len(o.watchers) == maxWatchers {
 			return Snapshot{}, errors.New("stream: the run is watched by too many nodes")
 		}
-		o.watchers = append(o.watchers, watcher{from, hs.now().Add(hs.forget)})
+		o.watchers = append(o.watchers, watcher{from, time.Now().Add(hs.forget)})
 		watchesIn.Inc()
 	}
 	s := Snapshot{Feed: o.feed, Number: o.number}
@@ -130,7 +130,7 @@ func (hs *Hubs) renewWatch(feed uint64, from id.MemberID) uint64 {
 		return 0
 	}
 	defer h.release()
-	if !h.outlet.renew(from, hs.now().Add(hs.forget)) {
+	if !h.outlet.renew(from, time.Now().Add(hs.forget)) {
 		return 0
 	}
 	return h.outlet.number + 1

@@ -39,7 +39,7 @@
 // source, its timer, and item, item_version, seen of its documents. The API writes the same row,
 // and counts the version up.
 //
-// Limits: a node performs Config.Most syncs at a time, one for each tenant, in turn; a sync that
+// Limits: a node performs four syncs at a time, one for each tenant, in turn; a sync that
 // others wait for gives up its place after a minute and takes the next free one. A walk without
 // progress ends within 140 s, however many requests a page of its listing takes. A walk that could not
 // store what it fetched asks again after pauses that double up to five minutes, without a place. A step

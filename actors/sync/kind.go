@@ -26,14 +26,13 @@ type Config struct {
 	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil: none
 	// has.
 	Hears func(id.TenantID) bool
-	Most  int // syncs at a time; 0: 4
 	// Patience is how long a walk goes on without a page or a file that could be read; 0: 100 s.
 	Patience time.Duration
 	Log      zerolog.Logger
 }
 
 const (
-	mostSyncs = 4 // the default of Config.Most
+	mostSyncs = 4 // at a time
 	timerDue  = "due"
 )
 
@@ -44,13 +43,10 @@ type kind struct {
 
 // Register makes n the host of sources that write through w. It is called before n starts.
 func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
-	if cfg.Most <= 0 {
-		cfg.Most = mostSyncs
-	}
 	if cfg.Patience <= 0 {
 		cfg.Patience = patience
 	}
-	k := &kind{cfg, turn.New(cfg.Most, 1)}
+	k := &kind{cfg, turn.New(mostSyncs, 1)}
 	durable.Register(n, w, durable.Kind[State]{
 		Name: msg.KindSync, Machine: Machine{}, Load: k.load, Rows: k.rows, After: k.after, Perform: k.perform,
 		Idle: 0, // the API writes this row too

@@ -36,7 +36,6 @@ type Config struct {
 	Secret string // at least MinSecret characters, the same on all members
 	Codec  *msg.Codec
 	Log    zerolog.Logger
-	Now    func() time.Time // default time.Now
 	// OnRefused is called each time a member is found not to be at its address: its port
 	// refuses connections, or another member answers there. It must not block.
 	OnRefused func(id.MemberID)
@@ -95,9 +94,6 @@ const maxConnections = 1024
 func New(cfg Config) (*Remote, error) {
 	if cfg.Self.IsZero() || cfg.Listen == nil || cfg.Codec == nil {
 		return nil, errors.New("remote: Self, Listen and Codec are required")
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	if cfg.OnRefused == nil {
 		cfg.OnRefused = func(id.MemberID) {}

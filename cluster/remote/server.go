@@ -255,7 +255,7 @@ func (s *session) receive(stream grpc.BidiStreamingServer[wire.Batch, wire.Batch
 func (s *session) hand(b *wire.Batch) bool {
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
-	now := s.r.cfg.Now()
+	now := time.Now()
 	for _, e := range b.Envelopes {
 		if s.cut {
 			return false
