@@ -28,7 +28,7 @@ func ParseKey(text string) (Secret32, error) {
 	if len(b) != 32 {
 		return Secret32{}, fmt.Errorf("%w: it has %d bytes, want 32", ErrKey, len(b))
 	}
-	key := Secret32{[32]byte(b)}
+	key := NewSecret32([32]byte(b))
 	if key == (Secret32{}) {
 		return Secret32{}, fmt.Errorf("%w: all of its bytes are zero", ErrKey)
 	}
