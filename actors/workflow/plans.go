@@ -12,10 +12,10 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Limits of the cached versions. A plan takes about eight times its document.
+// Limits of the cached versions.
 const (
 	maxPlans     = 2048
-	maxPlanBytes = 8 << 20 // of documents
+	maxPlanBytes = 64 << 20 // by flow.Plan.Weight
 )
 
 type version struct {
@@ -24,14 +24,16 @@ type version struct {
 	version  int
 }
 
-// plans caches the plans of versions. A version never changes, so a cached one stays valid.
+// plans caches the plans of versions, and with each the expressions that its runs have compiled: a
+// compilation takes as long as ten evaluations. A version never changes, so a cached one stays
+// valid.
 type plans struct {
 	read func(ctx context.Context, tenant id.TenantID, workflow id.WorkflowID, version int) (json.RawMessage, error)
 	log  zerolog.Logger
 
 	mu    sync.RWMutex // guards the fields below
 	kept  map[version]keptPlan
-	bytes int // of the documents
+	bytes int // of the plans
 }
 
 type keptPlan struct {
@@ -55,11 +57,11 @@ func (p *plans) get(ctx context.Context, v version) (*flow.Plan, error) {
 	if doc == nil {
 		return nil, nil
 	}
-	if plan, err = flow.Cached(doc); err != nil {
+	if plan, err = flow.Load(doc); err != nil {
 		p.log.Error().Err(err).Stringer("tenant", v.tenant).Stringer("workflow", v.workflow).Int("version", v.version).Msg("workflow version cannot be run")
 		return nil, nil
 	}
-	p.keep(v, keptPlan{plan, len(doc)})
+	p.keep(v, keptPlan{plan, plan.Weight(len(doc))})
 	return plan, nil
 }
 

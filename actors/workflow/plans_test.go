@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +16,8 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// The definitions that a node keeps are bounded in number and in size, and one that was dropped is
-// read again.
+// The plans that a node keeps are bounded in number and in the memory that they take, and one that
+// was dropped is made again.
 func TestTheKeptPlansAreBounded(t *testing.T) {
 	reads := map[int]int{}
 	large := strings.Repeat("x", 200<<10)
@@ -46,7 +47,7 @@ func TestTheKeptPlansAreBounded(t *testing.T) {
 			t.Fatalf("%d bytes of %d are kept, %d counted", size(), maxPlanBytes, p.bytes)
 		}
 	}
-	if len(p.kept) < maxPlanBytes/len(large)/2 {
+	if len(p.kept) < maxPlanBytes/(8*len(large))/2 {
 		t.Errorf("only %d plans are kept", len(p.kept))
 	}
 	for v := range 100 {
@@ -66,6 +67,30 @@ func TestTheKeptPlansAreBounded(t *testing.T) {
 	}
 	if len(p.kept) > maxPlans || size() != p.bytes {
 		t.Errorf("%d plans are kept", len(p.kept))
+	}
+}
+
+// Short documents whose plans are large, because of their expressions, count with their plans.
+func TestTheKeptExpressionsAreBounded(t *testing.T) {
+	nodes := make([]string, 100)
+	for i := range nodes {
+		nodes[i] = fmt.Sprintf(`{"id": "c%d", "type": "condition", "expression": "true"}`, i)
+	}
+	doc := json.RawMessage(`{"nodes": [` + strings.Join(nodes, ",") + `]}`)
+	p := &plans{log: zerolog.Nop(), kept: map[version]keptPlan{}, read: func(context.Context, id.TenantID, id.WorkflowID, int) (json.RawMessage, error) {
+		return doc, nil
+	}}
+	for v := range 100 {
+		if plan, err := p.get(t.Context(), version{version: v}); plan == nil || err != nil {
+			t.Fatal(plan, err)
+		}
+	}
+	weight := 0
+	for _, k := range p.kept {
+		weight += k.Weight(len(doc))
+	}
+	if weight > 64<<20 || len(p.kept) < 25 {
+		t.Errorf("%d plans of %d bytes are kept", len(p.kept), weight)
 	}
 }
 

@@ -29,6 +29,27 @@ func (p *Plan) Quick() *Plan {
 	return &q
 }
 
+// exprBytes is what a compiled expression takes in memory, about.
+const exprBytes = 12 << 10
+
+// Weight estimates how many bytes of memory the plan takes, once its runs have compiled all its
+// expressions. doc is the length of its document.
+func (p *Plan) Weight(doc int) int {
+	n := 8*doc + 1<<10*(len(p.nodes)+1)
+	for i := range p.nodes {
+		if p.nodes[i].cel != nil {
+			n += exprBytes
+		}
+		n += 64 * (len(p.nodes[i].value) + len(p.nodes[i].text))
+	}
+	for i := range p.edges {
+		if p.edges[i].when != nil {
+			n += exprBytes
+		}
+	}
+	return n
+}
+
 // step is a compiled node.
 type step struct {
 	out, in []int // edges

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -740,6 +741,39 @@ func joins() string {
 		}
 	}
 	return def(strings.Join(ids, " "), strings.Join(edges, " "))
+}
+
+// The estimate of a plan's weight is no less than what it takes.
+func TestThePlansAreWeighed(t *testing.T) {
+	heap := func() int {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for name, doc := range map[string]func(i int) string{
+		"expressions": func(i int) string { return fmt.Sprintf(`{"variables": {"i": %d}, %s`, i, chain(100)[1:]) },
+		"nodes":       func(i int) string { return fmt.Sprintf(`{"variables": {"i": %d}, %s`, i, joins()[1:]) },
+	} {
+		before, kept, weight := heap(), []*Plan{}, 0
+		for i := range 20 {
+			d := doc(i)
+			p, err := Load(json.RawMessage(d))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := p.Start(t.Context(), json.RawMessage(`{"n": 1}`), nil); err != nil {
+				t.Fatal(err)
+			}
+			kept, weight = append(kept, p), weight+p.Weight(len(d))
+		}
+		grew := heap() - before
+		runtime.KeepAlive(kept)
+		if grew > weight {
+			t.Errorf("%s: plans take %d KB, the estimate is %d KB", name, grew>>10, weight>>10)
+		}
+		t.Logf("%s: plans take %d KB, the estimate is %d KB", name, grew>>10, weight>>10)
+	}
 }
 
 func BenchmarkLoad(b *testing.B) {
