@@ -189,12 +189,8 @@ func (t *Tx) lockAgent(ctx context.Context, a id.AgentID) (*api.Agent, error) {
 // returns. Its runs and threads stay readable. Every transaction locks the rows in this
 // order, so that none deadlocks.
 func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) (ended []id.EmbedKeyID, err error) {
-	n, err := t.exec(ctx, "agent_archive", t.tenant, a)
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound("agent"), "agent_archive", t.tenant, a); err != nil {
 		return nil, err
-	}
-	if n == 0 {
-		return nil, problem.NotFound("agent")
 	}
 	if err := t.pauseTriggers(ctx, a.UUID); err != nil {
 		return nil, err

@@ -192,12 +192,9 @@ func (t *Tx) DeleteConnection(ctx context.Context, c id.ConnectionID) error {
 	if _, err := scalars[id.ServerID](ctx, t.View, "refer_server", t.tenant, row.MCPServerID); err != nil {
 		return err
 	}
-	n, err := t.exec(ctx, "connection_delete", t.tenant, c)
+	err = t.execFound(ctx, problem.NotFound("connection"), "connection_delete", t.tenant, c)
 	if pg.IsForeignKey(err) {
 		return problem.New(problem.CodeInUse, "A tool grant pins this connection.")
-	}
-	if err == nil && n == 0 {
-		err = problem.NotFound("connection")
 	}
 	if err != nil {
 		return err

@@ -277,11 +277,7 @@ func (t *Tx) SetIdentitySecret(ctx context.Context, k id.EmbedKeyID) (*api.Embed
 	if err != nil {
 		return nil, err
 	}
-	n, err := t.exec(ctx, "embed_key_identity_secret", t.tenant, k, sealed)
-	if err == nil && n == 0 {
-		err = problem.NotFound(embedKeyWord)
-	}
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(embedKeyWord), "embed_key_identity_secret", t.tenant, k, sealed); err != nil {
 		return nil, err
 	}
 	return &api.EmbedIdentitySecret{ID: k, IdentitySecret: secret}, t.Audit(ctx, "embed_key.identity_secret", "embed_key", k.UUID, nil)

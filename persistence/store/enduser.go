@@ -183,11 +183,7 @@ func (t *Tx) UpdateEndUser(ctx context.Context, u id.EndUserID, in *api.EndUserP
 // DeleteEndUser deletes an end user. After the commit no query finds it, and its external id
 // is free. Its data is erased afterwards (feed.Sweep).
 func (t *Tx) DeleteEndUser(ctx context.Context, u id.EndUserID) error {
-	n, err := t.exec(ctx, "end_user_delete", t.tenant, u)
-	if err == nil && n == 0 {
-		err = problem.NotFound(endUserWord)
-	}
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(endUserWord), "end_user_delete", t.tenant, u); err != nil {
 		return err
 	}
 	return t.Audit(ctx, "end_user.delete", endUserKind, u.UUID, nil)

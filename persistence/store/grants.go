@@ -100,12 +100,8 @@ func (t *Tx) UpdateGrant(ctx context.Context, g id.GrantID, in *api.ToolGrantPat
 
 // DeleteGrant deletes a tool grant.
 func (t *Tx) DeleteGrant(ctx context.Context, g id.GrantID) error {
-	n, err := t.exec(ctx, "grant_delete", t.tenant, g)
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(grantWord), "grant_delete", t.tenant, g); err != nil {
 		return err
-	}
-	if n == 0 {
-		return problem.NotFound(grantWord)
 	}
 	return t.Audit(ctx, "tool_grant.delete", "tool_grant", g.UUID, nil)
 }

@@ -157,11 +157,7 @@ func (t *Tx) UpdateKnowledgeBase(ctx context.Context, b id.KnowledgeBaseID, in *
 // DeleteKnowledgeBase deletes a base with its sources and documents: after the commit no query
 // finds them. Their actors remove what is left of them; some of each are returned, to be woken.
 func (t *Tx) DeleteKnowledgeBase(ctx context.Context, b id.KnowledgeBaseID) (documents []id.DocumentID, sources []id.SourceID, err error) {
-	n, err := t.exec(ctx, "knowledge_base_delete", t.tenant, b)
-	if err == nil && n == 0 {
-		err = problem.NotFound(baseWord)
-	}
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(baseWord), "knowledge_base_delete", t.tenant, b); err != nil {
 		return nil, nil, err
 	}
 	// Sources before documents: a walk that is about to write documents holds its source.
@@ -171,7 +167,8 @@ func (t *Tx) DeleteKnowledgeBase(ctx context.Context, b id.KnowledgeBaseID) (doc
 	if err := t.deleteSources(ctx, b); err != nil {
 		return nil, nil, err
 	}
-	if n, err = t.exec(ctx, "documents_delete", t.tenant, b); err != nil {
+	n, err := t.exec(ctx, "documents_delete", t.tenant, b)
+	if err != nil {
 		return nil, nil, fmt.Errorf("delete the documents of base %s: %w", b, err)
 	}
 	if documents, err = scalars[id.DocumentID](ctx, t.View, "documents_owing", t.tenant, b, Woken); err != nil {
@@ -284,11 +281,7 @@ type ofBase struct {
 // DeleteDocument deletes a document: after the commit no search finds it. The caller wakes its
 // actor, which removes its chunks and its file.
 func (t *Tx) DeleteDocument(ctx context.Context, b id.KnowledgeBaseID, d id.DocumentID) error {
-	n, err := t.exec(ctx, "document_delete", t.tenant, b, d)
-	if err == nil && n == 0 {
-		err = problem.NotFound(documentWord)
-	}
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(documentWord), "document_delete", t.tenant, b, d); err != nil {
 		return err
 	}
 	return t.Audit(ctx, "kb.document.delete", "kb.document", d.UUID, ofBase{b})
@@ -384,11 +377,7 @@ func (t *Tx) SetACL(ctx context.Context, b id.KnowledgeBaseID, d id.DocumentID, 
 	if err != nil {
 		return nil, err
 	}
-	n, err := t.exec(ctx, "document_acl_set", t.tenant, b, d, acl)
-	if err == nil && n == 0 {
-		err = problem.NotFound(documentWord)
-	}
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(documentWord), "document_acl_set", t.tenant, b, d, acl); err != nil {
 		return nil, err
 	}
 	if len(people) > 0 {

@@ -80,12 +80,8 @@ func text[T ~string](v *T) *string {
 
 // DeletePolicy deletes an approval policy. Open approvals stay as they are.
 func (t *Tx) DeletePolicy(ctx context.Context, p id.PolicyID) error {
-	n, err := t.exec(ctx, "policy_delete", t.tenant, p)
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(policyWord), "policy_delete", t.tenant, p); err != nil {
 		return err
-	}
-	if n == 0 {
-		return problem.NotFound(policyWord)
 	}
 	return t.Audit(ctx, "approval_policy.delete", "approval_policy", p.UUID, nil)
 }

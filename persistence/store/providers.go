@@ -146,12 +146,8 @@ func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelP
 
 // DeleteProvider deletes a model provider with its credentials.
 func (t *Tx) DeleteProvider(ctx context.Context, p id.ProviderID) error {
-	n, err := t.exec(ctx, "provider_delete", t.tenant, p)
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound("model provider"), "provider_delete", t.tenant, p); err != nil {
 		return err
-	}
-	if n == 0 {
-		return problem.NotFound("model provider")
 	}
 	return t.Audit(ctx, "model_provider.delete", "model_provider", p.UUID, nil)
 }

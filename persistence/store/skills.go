@@ -659,11 +659,7 @@ func (t *Tx) grantSkill(ctx context.Context, s id.SkillID, slug string, a *id.Ag
 
 // RevokeSkill deletes a grant of a skill. Manifests that name the skill stay.
 func (t *Tx) RevokeSkill(ctx context.Context, s id.SkillID, g id.GrantID) error {
-	n, err := t.exec(ctx, "skill_grant_delete", t.tenant, s, g)
-	if err == nil && n == 0 {
-		err = NoSkill("grant of the browser skill")
-	}
-	if err != nil {
+	if err := t.execFound(ctx, NoSkill("grant of the browser skill"), "skill_grant_delete", t.tenant, s, g); err != nil {
 		return err
 	}
 	return t.Audit(ctx, "browser_skill.revoke", "browser_skill", s.UUID, map[string]id.GrantID{"grant_id": g})

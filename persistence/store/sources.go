@@ -270,11 +270,7 @@ func (t *Tx) SyncSource(ctx context.Context, base id.KnowledgeBaseID, s id.Sourc
 // DeleteSource deletes a source with its documents, which no search sees afterwards. The caller
 // wakes the source's actor, which ends a sync on its way.
 func (t *Tx) DeleteSource(ctx context.Context, base id.KnowledgeBaseID, s id.SourceID) error {
-	n, err := t.exec(ctx, "source_delete", t.tenant, base, s)
-	if err == nil && n == 0 {
-		err = problem.NotFound(sourceWord)
-	}
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(sourceWord), "source_delete", t.tenant, base, s); err != nil {
 		return err
 	}
 	if err := t.setSync(ctx, s, nil); err != nil {

@@ -249,6 +249,15 @@ func (t *Tx) exec(ctx context.Context, name string, args ...any) (int64, error) 
 	return tag.RowsAffected(), err
 }
 
+// execFound is exec where a row must exist: if no row changed, it returns missing.
+func (t *Tx) execFound(ctx context.Context, missing error, name string, args ...any) error {
+	n, err := t.exec(ctx, name, args...)
+	if err == nil && n == 0 {
+		err = missing
+	}
+	return err
+}
+
 // Change runs fn in one transaction and keeps the response that fn returns, sealed, under
 // by.Idem. Of two changes with one key the second waits for the first and then ends with
 // ErrReplay. An error of fn changes nothing.

@@ -294,11 +294,7 @@ func (t *Tx) RotateTrigger(ctx context.Context, g id.TriggerID) (*api.TriggerCre
 
 // DeleteTrigger deletes a trigger; its runs stay.
 func (t *Tx) DeleteTrigger(ctx context.Context, g id.TriggerID) error {
-	n, err := t.exec(ctx, "trigger_delete", t.tenant, g)
-	if err == nil && n == 0 {
-		err = problem.NotFound(triggerWord)
-	}
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(triggerWord), "trigger_delete", t.tenant, g); err != nil {
 		return err
 	}
 	if _, err := t.exec(ctx, "trigger_timer_drop", t.tenant, g); err != nil {

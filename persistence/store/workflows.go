@@ -120,12 +120,8 @@ func (t *Tx) lockWorkflow(ctx context.Context, w id.WorkflowID) (*api.Workflow, 
 // ArchiveWorkflow archives a workflow and pauses its triggers. Its runs continue and stay
 // readable. The rows are locked in the order of ArchiveAgent.
 func (t *Tx) ArchiveWorkflow(ctx context.Context, w id.WorkflowID) error {
-	n, err := t.exec(ctx, "workflow_archive", t.tenant, w)
-	if err != nil {
+	if err := t.execFound(ctx, problem.NotFound(workflowWord), "workflow_archive", t.tenant, w); err != nil {
 		return err
-	}
-	if n == 0 {
-		return problem.NotFound(workflowWord)
 	}
 	if err := t.pauseTriggers(ctx, w.UUID); err != nil {
 		return err
