@@ -23,24 +23,19 @@ type FiredConfig struct {
 	Log   zerolog.Logger
 }
 
-const (
-	noteEvery = time.Second
-	noteTime  = 5 * time.Second
-	// mostNoted bounds the triggers noted between two ticks. For further triggers
-	// last_fired_at stays behind until they fire again.
-	mostNoted = 1 << 14
-)
+// mostNoted bounds the triggers noted between two ticks. For further triggers last_fired_at stays
+// behind until they fire again.
+const mostNoted = 1 << 14
 
 // Fired writes when hooks and people last fired triggers, once a second, so that a busy hook
-// costs one write a second.
+// costs one write a second. For triggers that the last write skips, last_fired_at stays behind until
+// they fire again.
 type Fired struct {
+	ticks
 	cfg FiredConfig
 
 	mu   sync.Mutex // guards last
 	last map[firedKey]time.Time
-
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
 }
 
 type firedKey struct {
@@ -56,7 +51,10 @@ func NewFired(cfg FiredConfig) *Fired {
 	if cfg.Noted == nil {
 		cfg.Noted = func(id.TenantID, id.TriggerID) {}
 	}
-	return &Fired{cfg: cfg, last: map[firedKey]time.Time{}}
+	f := &Fired{cfg: cfg, last: map[firedKey]time.Time{}}
+	f.run = func(ctx context.Context) error { _, err := f.runOnce(ctx); return err }
+	f.failed = func(err error) { cfg.Log.Warn().Err(err).Msg("last_fired_at of triggers not written") }
+	return f
 }
 
 // Fired notes that a trigger has just started a run; by is the label of the metric. It does
@@ -72,46 +70,6 @@ func (f *Fired) add(k firedKey, when time.Time) {
 	last, there := f.last[k]
 	if (there || len(f.last) < mostNoted) && when.After(last) {
 		f.last[k] = when
-	}
-}
-
-// Start starts the loop that writes.
-func (f *Fired) Start(context.Context) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	f.cancel = cancel
-	f.wg.Go(func() { f.loop(ctx) })
-	return nil
-}
-
-// Stop ends the loop and writes the rest, if ctx allows. For triggers that are skipped then,
-// last_fired_at stays behind until they fire again.
-func (f *Fired) Stop(ctx context.Context) error {
-	if f.cancel == nil {
-		return nil
-	}
-	f.cancel()
-	f.wg.Wait()
-	_, err := f.runOnce(ctx)
-	return err
-}
-
-func (f *Fired) loop(ctx context.Context) {
-	tick := time.NewTicker(noteEvery)
-	defer tick.Stop()
-	failing := false
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		once, cancel := context.WithTimeout(ctx, noteTime)
-		_, err := f.runOnce(once)
-		cancel()
-		if err != nil && !failing && ctx.Err() == nil {
-			f.cfg.Log.Warn().Err(err).Msg("last_fired_at of triggers not written")
-		}
-		failing = err != nil
 	}
 }
 

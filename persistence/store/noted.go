@@ -24,8 +24,6 @@ type Exchange struct {
 }
 
 const (
-	writeNotesEvery = time.Second
-	writeNotesTime  = 5 * time.Second
 	// sameFor is how long an outcome is not written again.
 	sameFor = time.Minute
 	// freshFor is how old a row with the same outcome, which another node has written, must be.
@@ -56,9 +54,9 @@ type origins map[string]*api.DeniedOrigin
 // tenants in one statement of each kind, so that no call costs a write. Loss: the notes of one
 // second, with the process.
 type Noted struct {
+	ticks
 	pool    *pgxpool.Pool
 	now     func() time.Time
-	log     zerolog.Logger
 	changed func(id.TenantID, msg.Change)
 
 	mu                   sync.Mutex // guards the fields below
@@ -66,14 +64,16 @@ type Noted struct {
 	written              map[noteKey]outcome // what was written last, of both
 	denied               map[noteKey]origins
 	deniedCount          int
-
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
 }
 
 // NewNoted returns a Noted over a pool of the role svc_system. It writes only after Start.
 func NewNoted(pool *pgxpool.Pool, now func() time.Time, log zerolog.Logger) *Noted {
-	return &Noted{pool: pool, now: now, log: log, changed: func(id.TenantID, msg.Change) {}, servers: map[noteKey]outcome{}, connections: map[noteKey]outcome{}, written: map[noteKey]outcome{}, denied: map[noteKey]origins{}}
+	n := &Noted{pool: pool, now: now, changed: func(id.TenantID, msg.Change) {}, servers: map[noteKey]outcome{}, connections: map[noteKey]outcome{}, written: map[noteKey]outcome{}, denied: map[noteKey]origins{}}
+	n.run = n.runOnce
+	n.failed = func(err error) {
+		log.Warn().Err(err).Msg("the health of tool servers and denied origins are not written")
+	}
+	return n
 }
 
 // OnChange sets what is called with each tool server, connection and embed key whose row or
@@ -134,44 +134,6 @@ func (n *Noted) Denied(t id.TenantID, k id.EmbedKeyID, origin string) {
 	}
 	d.Count++
 	d.LastAt = n.now()
-}
-
-// Start starts the loop that writes.
-func (n *Noted) Start(context.Context) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	n.cancel = cancel
-	n.wg.Go(func() { n.loop(ctx) })
-	return nil
-}
-
-// Stop ends the loop and writes the rest, if ctx allows.
-func (n *Noted) Stop(ctx context.Context) error {
-	if n.cancel == nil {
-		return nil
-	}
-	n.cancel()
-	n.wg.Wait()
-	return n.runOnce(ctx)
-}
-
-func (n *Noted) loop(ctx context.Context) {
-	tick := time.NewTicker(writeNotesEvery)
-	defer tick.Stop()
-	failing := false
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		once, cancel := context.WithTimeout(ctx, writeNotesTime)
-		err := n.runOnce(once)
-		cancel()
-		if err != nil && !failing && ctx.Err() == nil {
-			n.log.Warn().Err(err).Msg("the health of tool servers and denied origins are not written")
-		}
-		failing = err != nil
-	}
 }
 
 // runOnce writes what was noted since the last call. After a failure it is lost: it will be noted
