@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	"github.com/rs/zerolog"
 
+	"agentsvc/persistence/store"
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/id"
@@ -25,46 +25,33 @@ type version struct {
 // agents caches versions that are ready to run. A version is immutable, so a cached one
 // stays valid.
 type agents struct {
-	read func(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error)
-	log  zerolog.Logger
-
-	mu   sync.RWMutex // guards kept
-	kept map[version]*Agent
+	*store.Cache[version, *Agent]
+	manifest func(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error)
+	log      zerolog.Logger
 }
 
-// ready returns a cached version.
-func (a *agents) ready(v version) (*Agent, bool) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	ag, ok := a.kept[v]
-	return ag, ok
+func newAgents(cfg *Config) agents {
+	return agents{store.NewCache[version, *Agent](store.CacheConfig{Max: maxAgents}), cfg.Store.Manifest, cfg.Log}
 }
 
-// get returns the version, nil if it does not exist or cannot be run. The error is the
+// ready returns the version, nil if it does not exist or cannot be run. The error is the
 // storage's.
-func (a *agents) get(ctx context.Context, v version) (*Agent, error) {
-	if ag, ok := a.ready(v); ok {
+func (a *agents) ready(ctx context.Context, v version) (*Agent, error) {
+	if ag, ok := a.Get(v); ok {
 		return ag, nil
 	}
-	doc, err := a.read(ctx, v.tenant, v.agent, v.version)
-	if err != nil {
-		return nil, fmt.Errorf("read a manifest: %w", err)
-	}
-	ag, err := prepare(doc)
-	if err != nil {
-		a.log.Error().Err(err).Stringer("tenant", v.tenant).Stringer("agent", v.agent).Int("version", v.version).Msg("agent version cannot be run")
-		return nil, nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.kept) >= maxAgents {
-		for old := range a.kept { // any: a version is read again within a millisecond
-			delete(a.kept, old)
-			break
+	ag, _, err := a.Load(ctx, v, func(ctx context.Context) (*Agent, bool, error) {
+		doc, err := a.manifest(ctx, v.tenant, v.agent, v.version)
+		if err != nil {
+			return nil, false, fmt.Errorf("read a manifest: %w", err)
 		}
-	}
-	a.kept[v] = ag
-	return ag, nil
+		ag, err := prepare(doc)
+		if err != nil {
+			a.log.Error().Err(err).Stringer("tenant", v.tenant).Stringer("agent", v.agent).Int("version", v.version).Msg("agent version cannot be run")
+		}
+		return ag, err == nil, nil
+	})
+	return ag, err
 }
 
 func prepare(doc json.RawMessage) (*Agent, error) {

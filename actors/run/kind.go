@@ -71,7 +71,7 @@ const (
 // kind is shared by all activations of runs on a node.
 type kind struct {
 	cfg      Config
-	agents   *agents
+	agents   agents
 	speaking sync.Map // id.RunID to the *speech of its open model step
 	// rendering are the node's places for rendering deliverables, requests those for large requests.
 	rendering, requests *turn.Places
@@ -87,7 +87,7 @@ func New(cfg Config) durable.Kind[State] {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
-	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}, rendering: turn.New(maxRendering, 1), requests: turn.New(requestPlaces, requestEach), answers: answers{held: map[id.RunID]map[int]func(){}}}
+	k := &kind{cfg: cfg, agents: newAgents(&cfg), rendering: turn.New(maxRendering, 1), requests: turn.New(requestPlaces, requestEach), answers: answers{held: map[id.RunID]map[int]func(){}}}
 	return durable.Kind[State]{
 		Name:    msg.KindRun,
 		Machine: Machine{Slots: cfg.Slots != nil},
@@ -173,7 +173,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 	if !s.Status.Terminal() {
 		s.damaged(err)
 		speaker, v := s.speaker()
-		if s.Agent, err = k.agents.get(ctx, version{a.Tenant, *speaker, *v}); err != nil {
+		if s.Agent, err = k.agents.ready(ctx, version{a.Tenant, *speaker, *v}); err != nil {
 			return durable.Loaded[State]{}, err
 		}
 		for i := range r.Open {
@@ -195,7 +195,7 @@ func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
 	if !ok || p.Accepted == nil || p.Accepted.Run.UUID != a.ID {
 		return durable.Loaded[State]{}, false
 	}
-	ag, ok := k.agents.ready(version{a.Tenant, p.Accepted.AgentID, p.Accepted.AgentVersion})
+	ag, ok := k.agents.Get(version{a.Tenant, p.Accepted.AgentID, p.Accepted.AgentVersion})
 	if !ok {
 		return durable.Loaded[State]{}, false
 	}
@@ -216,7 +216,7 @@ func (k *kind) create(a cluster.Address, m any) (State, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), createTimeout)
 	defer cancel()
 	var err error
-	if s.Agent, err = k.agents.get(ctx, version{a.Tenant, start.AgentID, start.AgentVersion}); err != nil {
+	if s.Agent, err = k.agents.ready(ctx, version{a.Tenant, start.AgentID, start.AgentVersion}); err != nil {
 		s.Unread = true
 		k.cfg.Log.Warn().Err(err).Stringer("tenant", a.Tenant).Stringer("run", s.ID).Msg("manifest could not be read for a new run")
 	}

@@ -136,7 +136,7 @@ func newLawWorld(d dice, bug mutant) *lawWorld {
 	if slots {
 		cfg.Slots = w
 	}
-	w.k = &kind{cfg: cfg, agents: &agents{read: w.Manifest, log: zerolog.Nop(), kept: map[version]*Agent{}}}
+	w.k = &kind{cfg: cfg, agents: newAgents(&cfg)}
 	w.mc = Machine{Slots: slots}
 	w.input, w.found, w.cited = `{"text":"x"}`, map[int]tool.Outcome{}, map[int]bool{}
 	if d.roll(0, 2, "evidence") == 0 {
@@ -526,7 +526,7 @@ func (w *lawWorld) asked() (n int) {
 }
 
 func (w *lawWorld) limits() agent.Limits {
-	ag, err := w.k.agents.get(context.Background(), version{tenant, agentA, 1})
+	ag, err := w.k.agents.ready(context.Background(), version{tenant, agentA, 1})
 	if err != nil {
 		panic(err)
 	}

@@ -205,7 +205,7 @@ func (k *kind) takesOver(ctx context.Context, e HandOff) (HandedOver, error) {
 		return m, err
 	}
 	if ok {
-		if m.Agent, err = k.agents.get(ctx, version{s.Tenant, m.AgentID, m.Version}); err != nil {
+		if m.Agent, err = k.agents.ready(ctx, version{s.Tenant, m.AgentID, m.Version}); err != nil {
 			return m, err
 		}
 	}
