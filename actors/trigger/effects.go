@@ -40,13 +40,7 @@ type Runs interface {
 const firingTime = 8 * time.Second
 
 // Start is the effect that starts the run of a due time, unless it exists.
-type Start struct {
-	Due   time.Time
-	Agent id.AgentID
-	// Workflow is the target instead of an agent; nil: it is an agent.
-	Workflow *id.WorkflowID
-	Input    json.RawMessage
-}
+type Start struct{ Due time.Time }
 
 // Key returns the same key for the same due time.
 func (e Start) Key() string { return "start/" + e.Due.UTC().Format(time.RFC3339Nano) }
@@ -58,10 +52,12 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	defer k.places.Give(a.Address.Tenant)
 	ctx, cancel := context.WithTimeout(ctx, firingTime)
 	defer cancel()
-	t, g, start, why := a.Address.Tenant, id.TriggerID{UUID: a.Address.ID}, e.(Start), ""
-	stands, err := k.again(ctx, t, g, &start)
-	if err == nil && stands {
-		why, err = k.start(ctx, t, g, start)
+	t, g, due, why := a.Address.Tenant, id.TriggerID{UUID: a.Address.ID}, e.(Start).Due, ""
+	// The row is read once more: it may have changed while the firing waited for its place.
+	r, err := k.cfg.Store.Schedule(ctx, t, g)
+	stands := err == nil && r != nil && r.Due != nil && r.Due.Equal(due)
+	if stands {
+		why, err = k.start(ctx, t, g, r)
 	}
 	if err != nil {
 		if !errors.Is(context.Cause(ctx), context.Canceled) { // the activation has ended
@@ -73,50 +69,36 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	if !stands {
 		return Failed{} // who changed the row has set or deleted its timer
 	}
-	return Started{Due: start.Due, Why: why}
-}
-
-// again reads the row once more: it may have changed while the firing waited for its place. It sets what the firing starts, and
-// reports whether the due time still is one.
-func (k *kind) again(ctx context.Context, t id.TenantID, g id.TriggerID, e *Start) (stands bool, err error) {
-	r, err := k.cfg.Store.Schedule(ctx, t, g)
-	if err != nil || r == nil || r.Due == nil || !r.Due.Equal(e.Due) {
-		return false, err
-	}
-	e.Workflow, e.Input = r.Workflow, json.RawMessage(r.Input)
-	if r.Agent != nil {
-		e.Agent = *r.Agent
-	}
-	return true, nil
+	return Started{Due: due, Why: why}
 }
 
 // start starts the run, unless it exists. why is the reason if it can never be started.
-func (k *kind) start(ctx context.Context, t id.TenantID, g id.TriggerID, e Start) (why string, err error) {
-	run, from, by := RunAt(g, e.Due), msg.Origin{Kind: lifecycle.OriginTrigger, ID: g.UUID}, msg.By{Actor: "trigger:" + g.String()}
-	input := e.Input
+func (k *kind) start(ctx context.Context, t id.TenantID, g id.TriggerID, r *store.Schedule) (why string, err error) {
+	run, from, by := RunAt(g, *r.Due), msg.Origin{Kind: lifecycle.OriginTrigger, ID: g.UUID}, msg.By{Actor: "trigger:" + g.String()}
+	input := json.RawMessage(r.Input)
 	if input == nil {
 		input = json.RawMessage("null")
 	}
-	if e.Workflow != nil {
+	if r.Workflow != nil {
 		// The due time may have started an agent's run, and the target changed before the schedule moved on. That
 		// run is no workflow's, so the actor of the id could neither begin nor find one.
 		if exists, err := k.cfg.Store.HasRun(ctx, t, run); err != nil || exists {
 			return "", err
 		}
 		var start *store.WorkflowStart
-		if start, err = k.cfg.Store.StartWorkflow(ctx, t, *e.Workflow); err == nil {
+		if start, err = k.cfg.Store.StartWorkflow(ctx, t, *r.Workflow); err == nil {
 			_, err = k.cfg.Runs.Ask(ctx, msg.KindWorkflow, t, run.UUID,
-				msg.StartWorkflow{Run: run, Workflow: *e.Workflow, Version: start.Version, Node: start.NodeID, Input: input, Origin: from, By: by})
+				msg.StartWorkflow{Run: run, Workflow: *r.Workflow, Version: start.Version, Node: start.NodeID, Input: input, Origin: from, By: by})
 		}
 	} else {
 		var version int
-		if version, err = k.cfg.Store.Published(ctx, t, e.Agent); err != nil {
+		if version, err = k.cfg.Store.Published(ctx, t, *r.Agent); err != nil {
 			return "", err
 		}
 		if version == 0 {
 			return "the agent has no published version", nil
 		}
-		_, err = k.cfg.Runs.Ask(ctx, msg.KindRun, t, run.UUID, msg.StartOne{Run: run, AgentID: e.Agent, AgentVersion: version, Input: input, Origin: from, By: by})
+		_, err = k.cfg.Runs.Ask(ctx, msg.KindRun, t, run.UUID, msg.StartOne{Run: run, AgentID: *r.Agent, AgentVersion: version, Input: input, Origin: from, By: by})
 	}
 	var refused *problem.Error
 	if errors.As(err, &refused) && refused.Status() < http.StatusInternalServerError && refused.Code != problem.CodeRateLimited {

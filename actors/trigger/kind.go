@@ -2,7 +2,6 @@ package trigger
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -65,10 +64,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	if r == nil {
 		return durable.Loaded[State]{State: State{Missing: true}}, nil
 	}
-	s := State{Workflow: r.Workflow, Input: json.RawMessage(r.Input)}
-	if r.Agent != nil {
-		s.Agent = *r.Agent
-	}
+	var s State
 	if r.Due != nil {
 		s.Due = *r.Due
 		if s.Times, err = schedule.Parse(*r.Cron, *r.Timezone); err != nil {

@@ -66,5 +66,5 @@ func (Machine) Owed(s State) []durable.Effect {
 	if s.Firing.IsZero() {
 		return nil
 	}
-	return []durable.Effect{Start{Due: s.Due, Agent: s.Agent, Workflow: s.Workflow, Input: s.Input}}
+	return []durable.Effect{Start{Due: s.Due}}
 }

@@ -1,7 +1,6 @@
 package trigger
 
 import (
-	"encoding/json"
 	"errors"
 	"reflect"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"agentsvc/actors/durable"
-	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/schedule"
 )
@@ -29,7 +27,7 @@ func times(t testing.TB, cron string) *schedule.Schedule {
 func TestDecide(t *testing.T) {
 	due := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
 	now := due.Add(1500 * time.Millisecond)
-	waiting := State{Agent: id.AgentID{UUID: id.NewAnywhere()}, Input: json.RawMessage(`1`), Due: due, Times: times(t, "* * * * *")}
+	waiting := State{Due: due, Times: times(t, "* * * * *")}
 	with := func(s State, change func(s *State)) State { change(&s); return s }
 	firing := with(waiting, func(s *State) { s.Firing = now })
 	paused := with(waiting, func(s *State) { s.Due, s.Times = time.Time{}, nil })
@@ -87,7 +85,7 @@ func TestDecide(t *testing.T) {
 	if _, err := (Machine{}).Decide(firing, durable.Refused{Msg: Started{Due: due}}, now); !errors.Is(err, problem.New(problem.CodeInternal, "")) {
 		t.Errorf("refused rows: %v", err)
 	}
-	if e := (Machine{}).Owed(firing)[0]; !reflect.DeepEqual(e, Start{Due: due, Agent: waiting.Agent, Input: waiting.Input}) {
+	if e := (Machine{}).Owed(firing)[0]; !reflect.DeepEqual(e, Start{Due: due}) {
 		t.Errorf("it owes %+v", e)
 	}
 }

@@ -1,20 +1,14 @@
 package trigger
 
 import (
-	"encoding/json"
 	"time"
 
-	"agentsvc/schemas/id"
 	"agentsvc/schemas/schedule"
 )
 
-// State is a trigger's row and the firing under way.
+// State is the schedule of a trigger's row and the firing under way.
 type State struct {
 	Missing bool // there is no row
-	Agent   id.AgentID
-	// Workflow is the target instead of an agent; nil: it is an agent.
-	Workflow *id.WorkflowID
-	Input    json.RawMessage
 	// Due is the next due time; zero: none, the trigger is a hook or paused.
 	Due time.Time
 	// Times are the due times; nil: none, or they cannot be read.
