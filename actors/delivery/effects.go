@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/outbox"
+	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/span"
 )
@@ -17,17 +18,10 @@ type Outbox interface {
 	Turn(ctx context.Context, t outbox.Turn) (outbox.Claimed, error)
 }
 
-// Target holds the current data of an endpoint that an attempt needs.
-type Target struct {
-	URL     string // "" for a listener, which pulls
-	Secret  string
-	Enabled bool
-}
-
-// Endpoints reads an endpoint as it is now; ok is false if there is none. It sees every
+// Endpoints reads an endpoint as it is now; nil if there is none (store.Store). It sees every
 // change that was already answered: see Targets.
 type Endpoints interface {
-	Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (to Target, ok bool, err error)
+	Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (*store.Endpoint, error)
 }
 
 // Outcome is the result of sending an attempt.
@@ -44,5 +38,5 @@ type Spans interface{ Delivery(d span.Delivery) }
 // Sender signs and sends. The end of ctx cancels the attempt: an unsent one is not sent, one
 // already sent ends soon.
 type Sender interface {
-	Send(ctx context.Context, to Target, a outbox.Attempt) Outcome
+	Send(ctx context.Context, to *store.Endpoint, a outbox.Attempt) Outcome
 }

@@ -23,16 +23,9 @@ const (
 	loadTimeout  = 5 * time.Second
 )
 
-// Hearing is an endpoint and the event types it subscribes to.
-type Hearing struct {
-	ID       id.WebhookID
-	Events   []webhook.Type
-	Listener bool // it pulls: there is no actor to wake
-}
-
 // Reader reads the enabled endpoints of a tenant, and its listeners.
 type Reader interface {
-	Hearing(ctx context.Context, t id.TenantID) ([]Hearing, error)
+	Hearing(ctx context.Context, t id.TenantID) ([]store.Hearing, error)
 }
 
 // Teller sends messages (cluster.Node).
@@ -54,7 +47,7 @@ type HearersConfig struct {
 // endpoint is woken, and the sweep finds the due deliveries. Only Start and Stop block.
 type Hearers struct {
 	cfg    HearersConfig
-	cache  *store.Cache[id.TenantID, []Hearing]
+	cache  *store.Cache[id.TenantID, []store.Hearing]
 	bell   chan struct{} // capacity 1: committed has entries
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -71,7 +64,7 @@ type Hearers struct {
 func NewHearers(cfg HearersConfig) *Hearers {
 	return &Hearers{
 		cfg:       cfg,
-		cache:     store.NewCache[id.TenantID, []Hearing](store.CacheConfig{Max: maxHearers, TTL: hearersFor, Now: cfg.Now, Live: cfg.Live}),
+		cache:     store.NewCache[id.TenantID, []store.Hearing](store.CacheConfig{Max: maxHearers, TTL: hearersFor, Now: cfg.Now, Live: cfg.Live}),
 		bell:      make(chan struct{}, 1),
 		committed: map[id.TenantID][]webhook.Type{},
 		unknown:   map[id.TenantID][]webhook.Type{},
@@ -169,7 +162,7 @@ func (h *Hearers) runOnce(ctx context.Context) {
 	}
 }
 
-func (h *Hearers) wake(t id.TenantID, hearing []Hearing, types []webhook.Type) {
+func (h *Hearers) wake(t id.TenantID, hearing []store.Hearing, types []webhook.Type) {
 	for _, w := range hearing {
 		if !w.Listener && slices.ContainsFunc(types, func(of webhook.Type) bool { return webhook.Hears(w.Events, of) }) {
 			h.cfg.Tell.Tell(Address(t, w.ID), durable.Wake{})
@@ -200,7 +193,7 @@ func (h *Hearers) loadAll(ctx context.Context) {
 			return
 		}
 		once, cancel := context.WithTimeout(ctx, loadTimeout)
-		hearing, _, err := h.cache.Load(once, t, func(ctx context.Context) ([]Hearing, bool, error) {
+		hearing, _, err := h.cache.Load(once, t, func(ctx context.Context) ([]store.Hearing, bool, error) {
 			hearing, err := h.cfg.Reader.Hearing(ctx, t)
 			return hearing, true, err
 		})
@@ -228,7 +221,7 @@ func (h *Hearers) nextUnknown(ctx context.Context) (id.TenantID, []webhook.Type,
 // loaded ends the read of a tenant, and wakes the subscribers of types. The events noted meanwhile
 // are handled anew: they may have come after a change that the read did not see. After a failure they
 // wait for another read. It counts failures, and logs the first of several.
-func (h *Hearers) loaded(ctx context.Context, t id.TenantID, hearing []Hearing, types []webhook.Type, err error) {
+func (h *Hearers) loaded(ctx context.Context, t id.TenantID, hearing []store.Hearing, types []webhook.Type, err error) {
 	var meanwhile []webhook.Type
 	h.mu.Lock()
 	delete(h.reading, t)

@@ -3,8 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +12,8 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/testkit"
@@ -39,7 +39,7 @@ func (w *told) Tell(a cluster.Address, m any) {
 	w.all[a]++
 }
 
-func (w *told) of(t id.TenantID, h Hearing) int {
+func (w *told) of(t id.TenantID, h store.Hearing) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all[Address(t, h.ID)]
@@ -48,14 +48,14 @@ func (w *told) of(t id.TenantID, h Hearing) int {
 // endpointsOf are the endpoints of tenants, as rows.
 type endpointsOf struct {
 	mu    sync.Mutex // guards the fields below
-	of    map[id.TenantID][]Hearing
+	of    map[id.TenantID][]store.Hearing
 	err   error
 	hold  chan struct{} // nil: reads end at once
 	reads atomic.Int64
 	under atomic.Int64
 }
 
-func (r *endpointsOf) Hearing(ctx context.Context, t id.TenantID) ([]Hearing, error) {
+func (r *endpointsOf) Hearing(ctx context.Context, t id.TenantID) ([]store.Hearing, error) {
 	r.reads.Add(1)
 	r.under.Add(1)
 	defer r.under.Add(-1)
@@ -72,11 +72,11 @@ func (r *endpointsOf) Hearing(ctx context.Context, t id.TenantID) ([]Hearing, er
 	return of, err
 }
 
-func (r *endpointsOf) set(t id.TenantID, of ...Hearing) {
+func (r *endpointsOf) set(t id.TenantID, of ...store.Hearing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.of == nil {
-		r.of = map[id.TenantID][]Hearing{}
+		r.of = map[id.TenantID][]store.Hearing{}
 	}
 	r.of[t] = of
 }
@@ -87,8 +87,8 @@ func (r *endpointsOf) fail(err error) {
 	r.err = err
 }
 
-func hears(events ...webhook.Type) Hearing {
-	return Hearing{ID: id.WebhookID{UUID: id.NewAnywhere()}, Events: events}
+func hears(events ...webhook.Type) store.Hearing {
+	return store.Hearing{ID: id.WebhookID{UUID: id.NewAnywhere()}, Events: events}
 }
 
 // A listener counts as a subscriber, and is not woken: it pulls.
@@ -233,7 +233,7 @@ func TestAnEventDuringAnOldReadWakesTheNewEndpoint(t *testing.T) {
 		defer h.mu.Unlock()
 		return len(h.unknown[a]) == 1
 	})
-	h.loaded(t.Context(), a, []Hearing{was}, nil, nil)
+	h.loaded(t.Context(), a, []store.Hearing{was}, nil, nil)
 	testkit.Eventually(t, "the new endpoint is woken", func() bool { return w.of(a, is) == 1 })
 	if w.of(a, was) != 0 {
 		t.Error("who is gone was woken")
@@ -311,45 +311,49 @@ func TestCommittedIsBounded(t *testing.T) {
 
 func TestTargets(t *testing.T) {
 	at := endpointAt{newTenant(), id.WebhookID{UUID: id.NewAnywhere()}}
-	rows := &rowsOf{to: Target{URL: "https://a.example/", Secret: "first", Enabled: true}}
+	rows := &rowsOf{secret: "first"}
 	valid := true
 	s := NewTargets(TargetsConfig{Endpoints: rows, Live: func() bool { return valid }})
 	get := func(want string, reads int) {
 		t.Helper()
-		to, ok, err := s.Endpoint(t.Context(), at.tenant, at.webhook)
-		if got := strings.TrimSpace(fmt.Sprintln(to.Secret, ok, err)); got != want || rows.reads != reads {
-			t.Errorf("%s after %d reads, want %s after %d", got, rows.reads, want, reads)
+		to, err := s.Endpoint(t.Context(), at.tenant, at.webhook)
+		got := ""
+		if to != nil {
+			got = string(to.Secret.Reveal())
+		}
+		if err != nil || got != want || rows.reads != reads {
+			t.Errorf("%q, %v after %d reads, want %q after %d", got, err, rows.reads, want, reads)
 		}
 	}
-	get("first true <nil>", 1)
-	rows.to.Secret = "second"
-	get("first true <nil>", 1)
+	get("first", 1)
+	rows.secret = "second"
+	get("first", 1)
 	s.Forget(at.tenant, at.webhook)
-	get("second true <nil>", 2)
-	rows.to.Secret = "third"
+	get("second", 2)
+	rows.secret = "third"
 	s.ForgetAll()
-	get("third true <nil>", 3)
+	get("third", 3)
 	valid = false
-	rows.to.Secret = "fourth"
-	get("fourth true <nil>", 4)
+	rows.secret = "fourth"
+	get("fourth", 4)
 	valid = true
 	s.Forget(at.tenant, at.webhook)
 	rows.gone = true
-	get("false <nil>", 5)
-	get("false <nil>", 6)
+	get("", 5)
+	get("", 6)
 }
 
 // rowsOf is one endpoint's row.
 type rowsOf struct {
-	to    Target
-	gone  bool
-	reads int
+	secret string
+	gone   bool
+	reads  int
 }
 
-func (r *rowsOf) Endpoint(context.Context, id.TenantID, id.WebhookID) (Target, bool, error) {
+func (r *rowsOf) Endpoint(context.Context, id.TenantID, id.WebhookID) (*store.Endpoint, error) {
 	r.reads++
 	if r.gone {
-		return Target{}, false, nil
+		return nil, nil
 	}
-	return r.to, true, nil
+	return &store.Endpoint{URL: "https://a.example/", Secret: vault.NewSecret([]byte(r.secret)), Enabled: true}, nil
 }

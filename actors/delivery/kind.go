@@ -14,6 +14,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/outbox"
+	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
@@ -207,14 +208,14 @@ func (h *hosting) ask(t outbox.Turn) (outbox.Claimed, error) {
 }
 
 // target returns where to send to; open is false if nothing may be sent.
-func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to Target, open bool, err error) {
+func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to *store.Endpoint, open bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	to, ok, err := h.Endpoints.Endpoint(ctx, at.Tenant, at.ID)
+	to, err = h.Endpoints.Endpoint(ctx, at.Tenant, at.ID)
 	if err != nil {
-		return Target{}, false, fmt.Errorf("read endpoint: %w", err)
+		return nil, false, fmt.Errorf("read endpoint: %w", err)
 	}
-	return to, ok && to.Enabled && to.URL != "", nil
+	return to, to != nil && to.Enabled && to.URL != "", nil
 }
 
 // attempt makes one attempt and posts its result to the actor that claimed it. beyond: it runs

@@ -12,6 +12,8 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/testkit"
 )
@@ -181,7 +183,7 @@ func TestAStopBeforeAnythingIsSent(t *testing.T) {
 	all := x.pending(e, 5)
 	var under atomic.Int64
 	p := x.process(func(c *Config) {
-		c.Sender = sendFunc(func(ctx context.Context, _ Target, _ outbox.Attempt) Outcome {
+		c.Sender = sendFunc(func(ctx context.Context, _ *store.Endpoint, _ outbox.Attempt) Outcome {
 			under.Add(1)
 			<-ctx.Done()
 			return Outcome{Error: "it was called off", Unsent: true}
@@ -213,7 +215,7 @@ func TestATurnThatOutlivesItsActor(t *testing.T) {
 	p := x.process(func(c *Config) {
 		f.Outbox, c.Outbox = c.Outbox, f
 		real := newSender(t, time.Minute)
-		c.Sender = sendFunc(func(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+		c.Sender = sendFunc(func(ctx context.Context, to *store.Endpoint, a outbox.Attempt) Outcome {
 			defer ends.Add(1)
 			return real.Send(ctx, to, a)
 		})
@@ -562,7 +564,7 @@ func TestWhereNothingIsSent(t *testing.T) {
 	// One that is disabled between claim and sending: nothing is sent either.
 	late := x.endpoint(v.url)
 	x.pending(late, 5)
-	closing := x.process(func(c *Config) { c.Endpoints = &closes{open: 1, to: Target{URL: v.url, Secret: "s", Enabled: true}} })
+	closing := x.process(func(c *Config) { c.Endpoints = &closes{open: 1, url: v.url} })
 	wake(closing.Node, late)
 	testkit.Eventually(t, "it leaves memory", func() bool { return left(closing.Node, late) })
 	if n := len(v.heard()); n != 1 || x.count(late, "pending") != 5 {
@@ -574,13 +576,11 @@ func TestWhereNothingIsSent(t *testing.T) {
 type closes struct {
 	open int64
 	seen atomic.Int64
-	to   Target
+	url  string
 }
 
-func (c *closes) Endpoint(context.Context, id.TenantID, id.WebhookID) (Target, bool, error) {
-	to := c.to
-	to.Enabled = c.seen.Add(1) <= c.open
-	return to, true, nil
+func (c *closes) Endpoint(context.Context, id.TenantID, id.WebhookID) (*store.Endpoint, error) {
+	return &store.Endpoint{URL: c.url, Secret: vault.NewSecret([]byte("s")), Enabled: c.seen.Add(1) <= c.open}, nil
 }
 
 // A suspended node gives back its claims, and claims nothing.
@@ -594,7 +594,7 @@ func TestWithoutTheLease(t *testing.T) {
 	p := x.process(func(c *Config) {
 		c.Live = live.Load
 		real := c.Sender
-		c.Sender = sendFunc(func(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+		c.Sender = sendFunc(func(ctx context.Context, to *store.Endpoint, a outbox.Attempt) Outcome {
 			if !live.Load() {
 				t.Error("claimed without the lease")
 			}
@@ -623,7 +623,7 @@ func TestAnAttemptThatPanics(t *testing.T) {
 	e := x.endpoint(v.url)
 	all := x.pending(e, 2)
 	p := x.process(func(c *Config) {
-		c.Sender = sendFunc(func(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+		c.Sender = sendFunc(func(ctx context.Context, to *store.Endpoint, a outbox.Attempt) Outcome {
 			if a.Delivery == all[0] && a.N < 3 {
 				panic("boom")
 			}
@@ -637,9 +637,9 @@ func TestAnAttemptThatPanics(t *testing.T) {
 	}
 }
 
-type sendFunc func(context.Context, Target, outbox.Attempt) Outcome
+type sendFunc func(context.Context, *store.Endpoint, outbox.Attempt) Outcome
 
-func (f sendFunc) Send(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+func (f sendFunc) Send(ctx context.Context, to *store.Endpoint, a outbox.Attempt) Outcome {
 	return f(ctx, to, a)
 }
 

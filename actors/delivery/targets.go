@@ -23,7 +23,7 @@ type TargetsConfig struct {
 // Targets caches Endpoints. After Forget no caller gets a value that was read before it.
 type Targets struct {
 	rows  Endpoints
-	cache *store.Cache[endpointAt, Target]
+	cache *store.Cache[endpointAt, *store.Endpoint]
 }
 
 type endpointAt struct {
@@ -33,14 +33,18 @@ type endpointAt struct {
 
 // NewTargets returns Targets with an empty cache.
 func NewTargets(cfg TargetsConfig) *Targets {
-	return &Targets{cfg.Endpoints, store.NewCache[endpointAt, Target](store.CacheConfig{
+	return &Targets{cfg.Endpoints, store.NewCache[endpointAt, *store.Endpoint](store.CacheConfig{
 		Max: maxTargets, TTL: targetsFor, Now: cfg.Now, Live: cfg.Live,
 	})}
 }
 
 // Endpoint implements Endpoints.
-func (s *Targets) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (Target, bool, error) {
-	return s.cache.Load(ctx, endpointAt{t, w}, func(ctx context.Context) (Target, bool, error) { return s.rows.Endpoint(ctx, t, w) })
+func (s *Targets) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (*store.Endpoint, error) {
+	to, _, err := s.cache.Load(ctx, endpointAt{t, w}, func(ctx context.Context) (*store.Endpoint, bool, error) {
+		to, err := s.rows.Endpoint(ctx, t, w)
+		return to, to != nil, err
+	})
+	return to, err
 }
 
 // Forget drops an endpoint.

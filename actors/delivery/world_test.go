@@ -20,6 +20,8 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
@@ -54,13 +56,16 @@ func (x *world) exec(sql string, args ...any) {
 }
 
 // Endpoint reads an endpoint's row; the tests' secrets are not sealed.
-func (x *world) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (to Target, ok bool, err error) {
-	err = x.pool.QueryRow(ctx, `SELECT url, convert_from(secret, 'UTF8'), enabled FROM webhooks WHERE tenant_id = $1 AND id = $2`, t, w).
-		Scan(&to.URL, &to.Secret, &to.Enabled)
+func (x *world) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (*store.Endpoint, error) {
+	var to store.Endpoint
+	var secret []byte
+	err := x.pool.QueryRow(ctx, `SELECT url, secret, enabled FROM webhooks WHERE tenant_id = $1 AND id = $2`, t, w).
+		Scan(&to.URL, &secret, &to.Enabled)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return to, false, nil
+		return nil, nil
 	}
-	return to, err == nil, err
+	to.Secret = vault.NewSecret(secret)
+	return &to, err
 }
 
 func (x *world) endpoint(url string) outbox.Endpoint {
@@ -175,8 +180,8 @@ func left(n *cluster.Node, e outbox.Endpoint) bool { return !n.Active(Address(e.
 // sender joins the real sender, as the service does.
 type sender struct{ *send.Sender }
 
-func (s sender) Send(ctx context.Context, to Target, a outbox.Attempt) Outcome {
-	return Outcome(s.Sender.Send(ctx, send.Message{URL: to.URL, Secret: to.Secret, Delivery: a.Delivery, Body: a.Body}))
+func (s sender) Send(ctx context.Context, to *store.Endpoint, a outbox.Attempt) Outcome {
+	return Outcome(s.Sender.Send(ctx, send.Message{URL: to.URL, Secret: string(to.Secret.Reveal()), Delivery: a.Delivery, Body: a.Body}))
 }
 
 func newSender(t testing.TB, timeout time.Duration) sender {

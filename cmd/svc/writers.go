@@ -25,8 +25,8 @@ type writers struct {
 func (s *service) startWriters(ctx context.Context) error {
 	s.sent = deliveries{
 		node:    s.node,
-		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{s.tables}, Live: s.trusted}),
-		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{s.tables}, Tell: s.node, Live: s.trusted, Log: s.log}),
+		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: s.tables, Live: s.trusted}),
+		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: hearing{s.tables}, Tell: s.node, Live: s.trusted, Log: s.log}),
 	}
 	s.writer = journal.New(journal.Config{Pool: s.pools.writer, Member: s.self, Tables: tablesOfKinds(), Log: s.log, Metrics: journal.NewMetrics(s.metrics), OnFenced: s.declaredDead,
 		OnEvent: s.sent.hearers.Committed, OnCommit: s.committed})
@@ -50,36 +50,20 @@ func (s *service) startWriters(ctx context.Context) error {
 	return nil
 }
 
-// endpoints reads the webhook endpoints of all tenants for the delivery actors.
-type endpoints struct{ tables *store.Store }
-
-func (e endpoints) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (delivery.Target, bool, error) {
-	row, err := e.tables.Endpoint(ctx, t, w)
-	if err != nil || row == nil {
-		return delivery.Target{}, false, err
-	}
-	return delivery.Target{URL: row.URL, Secret: string(row.Secret.Reveal()), Enabled: row.Enabled}, true, nil
-}
+// hearing reads who hears the events of a tenant, for the delivery actors.
+type hearing struct{ tables *store.Store }
 
 // Hearing returns all endpoints that subscribe to events, listeners included: their
 // events are written too.
-func (e endpoints) Hearing(ctx context.Context, t id.TenantID) ([]delivery.Hearing, error) {
-	rows, err := e.tables.View(t).Hearing(ctx)
-	if err != nil {
-		return nil, err
-	}
-	hearing := make([]delivery.Hearing, len(rows))
-	for i, r := range rows {
-		hearing[i] = delivery.Hearing{ID: r.ID, Events: r.Events, Listener: r.Listener}
-	}
-	return hearing, nil
+func (h hearing) Hearing(ctx context.Context, t id.TenantID) ([]store.Hearing, error) {
+	return h.tables.View(t).Hearing(ctx)
 }
 
 // sender sends the attempts of the delivery actors.
 type sender struct{ *webhook.Sender }
 
-func (s sender) Send(ctx context.Context, to delivery.Target, a outbox.Attempt) delivery.Outcome {
-	return delivery.Outcome(s.Sender.Send(ctx, webhook.Message{URL: to.URL, Secret: to.Secret, Delivery: a.Delivery, Body: a.Body}))
+func (s sender) Send(ctx context.Context, to *store.Endpoint, a outbox.Attempt) delivery.Outcome {
+	return delivery.Outcome(s.Sender.Send(ctx, webhook.Message{URL: to.URL, Secret: string(to.Secret.Reveal()), Delivery: a.Delivery, Body: a.Body}))
 }
 
 // deliveries is how the routes reach the delivery actors and their caches
