@@ -113,15 +113,10 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	return durable.Loaded[State]{State: State{Row: Row(*r)}, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
-// The table of documents. The swap does not wait for a transaction of the API or of a sync: a row
-// that one holds counts as changed, so that a lane of the journal is never held up.
+// The table of documents. The API and syncs hold its rows too.
 var (
 	documents   = journal.Actors("kb_documents", "id uuid")
-	documentSet = documents.SwapWhile(journal.While{
-		Row:   "SELECT id FROM kb_documents WHERE tenant_id = {tenant_id} AND id = {id} FOR NO KEY UPDATE SKIP LOCKED",
-		Names: "id",
-		And:   "true",
-	}, "status text, error text, attempts int, generation int, shown int, chunks int, media_type text, read_content int, read_settings int, embedded_by text, owes boolean, updated_at timestamptz")
+	documentSet = documents.SwapUnlessHeld("true", "status text, error text, attempts int, generation int, shown int, chunks int, media_type text, read_content int, read_settings int, embedded_by text, owes boolean, updated_at timestamptz")
 )
 
 // Update is what a decision changes in a document's row.

@@ -73,16 +73,11 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 }
 
 // The table of sources. Transactions of the API lock a source's row and then its timer; a commit
-// locks them in the same order. The swap does not wait for such a transaction: a row that it holds
-// counts as changed, so that a lane of the journal is never held up. An empty text of delta,
-// resume and last_error stands for none.
+// locks them in the same order, without waiting for the row. An empty text of delta, resume and
+// last_error stands for none.
 var (
 	sources   = journal.Actors("knowledge_sources", "id uuid")
-	sourceSet = sources.SwapWhile(journal.While{
-		Row:   "SELECT id FROM knowledge_sources WHERE tenant_id = {tenant_id} AND id = {id} FOR NO KEY UPDATE SKIP LOCKED",
-		Names: "id",
-		And:   "t.deleted_at IS NULL",
-	}, "status text keep, next_sync_at timestamptz, sync bigint greatest, last_synced_at timestamptz greatest, last_error text keep, delta text keep, resume text keep")
+	sourceSet = sources.SwapUnlessHeld("t.deleted_at IS NULL", "status text keep, next_sync_at timestamptz, sync bigint greatest, last_synced_at timestamptz greatest, last_error text keep, delta text keep, resume text keep")
 )
 
 // Update is what a decision changes in a source's row; nil keeps a value, except Due.

@@ -76,15 +76,10 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 }
 
 // The table of triggers. Transactions of the API lock a trigger's row and then its timer;
-// a commit locks them in the same order. The swap does not wait for such a transaction: a
-// row that it holds counts as changed, so that a lane of the journal is never held up.
+// a commit locks them in the same order, without waiting for the row.
 var (
 	triggers   = journal.Actors("triggers", "id uuid")
-	triggerSet = triggers.SwapWhile(journal.While{
-		Row:   "SELECT id FROM triggers WHERE tenant_id = {tenant_id} AND id = {id} FOR NO KEY UPDATE SKIP LOCKED",
-		Names: "id",
-		And:   "(t.enabled OR u.next_fire_at IS NULL)",
-	}, "next_fire_at timestamptz, last_fired_at timestamptz greatest")
+	triggerSet = triggers.SwapUnlessHeld("(t.enabled OR u.next_fire_at IS NULL)", "next_fire_at timestamptz, last_fired_at timestamptz greatest")
 )
 
 // Update is what a decision changes in a trigger's row.

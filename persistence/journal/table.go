@@ -154,6 +154,18 @@ func (t *Table) SwapWhile(while While, columns string) *Write {
 	return w
 }
 
+// SwapUnlessHeld is a Swap that does not wait for the transaction that holds the row: such a row
+// counts as changed, so that a lane of the journal is never held up. It also misses where and, a
+// condition on t, does not hold.
+func (t *Table) SwapUnlessHeld(and, columns string) *Write {
+	key := t.key[0].name
+	return t.SwapWhile(While{
+		Row:   "SELECT " + key + " FROM " + t.name + " WHERE tenant_id = {tenant_id} AND " + key + " = {" + key + "} FOR NO KEY UPDATE SKIP LOCKED",
+		Names: key,
+		And:   and,
+	}, columns)
+}
+
 func (t *Table) swap(what string, own []field) *Write {
 	w := t.write(what, slices.Concat(t.key, guard, own), true)
 	w.missed, w.entity = outcome{verdict: lost}, true
