@@ -158,14 +158,10 @@ func (t *Tx) UpdateAgent(ctx context.Context, a id.AgentID, p *api.AgentPatch) (
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		field *string
-		value *string
-	}{{&row.Slug, p.Slug}, {&row.Name, p.Name}, {&row.Description, p.Description}, {&row.Emoji, p.Emoji}} {
-		if f.value != nil {
-			*f.field = *f.value
-		}
-	}
+	set(&row.Slug, p.Slug)
+	set(&row.Name, p.Name)
+	set(&row.Description, p.Description)
+	set(&row.Emoji, p.Emoji)
 	refer := &references{t: t}
 	refer.node(ctx, p.NodeID.OrPtr(nil))
 	if err := refer.problem(); err != nil {

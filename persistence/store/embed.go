@@ -285,14 +285,8 @@ func (t *Tx) SetIdentitySecret(ctx context.Context, k id.EmbedKeyID) (*api.Embed
 
 // RevokeEmbedKey revokes a key. Idempotent.
 func (t *Tx) RevokeEmbedKey(ctx context.Context, k id.EmbedKeyID) error {
-	changed, err := scalars[bool](ctx, t.View, "embed_key_revoke", t.tenant, k)
-	switch {
-	case err != nil:
+	if live, err := t.revoke(ctx, "embed_key_revoke", embedKeyWord, k.UUID); err != nil || !live {
 		return err
-	case len(changed) == 0:
-		return problem.NotFound(embedKeyWord)
-	case !changed[0]:
-		return nil
 	}
 	return t.Audit(ctx, "embed_key.revoke", "embed_key", k.UUID, nil)
 }

@@ -99,14 +99,17 @@ func (t *Tx) RenameKey(ctx context.Context, key id.KeyID, name string) (*api.API
 
 // RevokeKey revokes a key. Idempotent.
 func (t *Tx) RevokeKey(ctx context.Context, key id.KeyID) error {
-	changed, err := scalars[bool](ctx, t.View, "key_revoke", t.tenant, key)
-	switch {
-	case err != nil:
+	if live, err := t.revoke(ctx, "key_revoke", "API key", key.UUID); err != nil || !live {
 		return err
-	case len(changed) == 0:
-		return problem.NotFound("API key")
-	case !changed[0]:
-		return nil
 	}
 	return t.Audit(ctx, "api_key.revoke", "api_key", key.UUID, nil)
+}
+
+// revoke revokes a key by a query, and reports whether it was live.
+func (t *Tx) revoke(ctx context.Context, query, word string, key id.UUID) (live bool, err error) {
+	changed, err := scalars[bool](ctx, t.View, query, t.tenant, key)
+	if err == nil && len(changed) == 0 {
+		err = problem.NotFound(word)
+	}
+	return err == nil && changed[0], err
 }

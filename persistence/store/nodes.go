@@ -85,9 +85,7 @@ func (t *Tx) UpdateNode(ctx context.Context, n id.NodeID, in *api.OrgNodePatch) 
 		return nil, err
 	}
 	name := old.Name
-	if in.Name != nil {
-		name = *in.Name
-	}
+	set(&name, in.Name)
 	if parent, ok := in.ParentID.Get(); ok {
 		below, err := scalars[bool](ctx, t.View, "node_is_below", t.tenant, n, parent)
 		if err != nil {

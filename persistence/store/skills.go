@@ -247,18 +247,23 @@ func skillCredentialsAt(t id.TenantID, s id.SkillID) vault.AAD {
 }
 
 func (t *Tx) sealSkill(s id.SkillID, secrets map[string]string) ([]byte, []string, error) {
-	if len(secrets) == 0 {
+	return t.sealTexts(skillCredentialsAt(t.tenant, s), secrets)
+}
+
+// sealTexts returns the sealed form of a JSON object of texts, and its sorted names. No texts have none.
+func (t *Tx) sealTexts(at vault.AAD, texts map[string]string) ([]byte, []string, error) {
+	if len(texts) == 0 {
 		return nil, []string{}, nil
 	}
-	doc, err := json.Marshal(secrets)
+	doc, err := json.Marshal(texts)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encode secrets: %w", err)
+		return nil, nil, fmt.Errorf("encode %s of %s %s: %w", at.Column, at.Table, at.Row, err)
 	}
-	sealed, err := t.vault.Seal(skillCredentialsAt(t.tenant, s), doc)
+	sealed, err := t.vault.Seal(at, doc)
 	if err != nil {
-		return nil, nil, fmt.Errorf("seal the secrets of browser skill %s: %w", s, err)
+		return nil, nil, fmt.Errorf("seal %s of %s %s: %w", at.Column, at.Table, at.Row, err)
 	}
-	return sealed, slices.Sorted(maps.Keys(secrets)), nil
+	return sealed, slices.Sorted(maps.Keys(texts)), nil
 }
 
 // OpenSkillSecret returns one secret of a skill for a run. The audit row

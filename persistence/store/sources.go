@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -99,18 +97,7 @@ func SourceAt(t id.TenantID, s id.SourceID) vault.AAD {
 }
 
 func (t *Tx) sealSource(s id.SourceID, credentials map[string]string) ([]byte, []string, error) {
-	if len(credentials) == 0 {
-		return nil, []string{}, nil
-	}
-	doc, err := json.Marshal(credentials)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encode credentials: %w", err)
-	}
-	sealed, err := t.vault.Seal(SourceAt(t.tenant, s), doc)
-	if err != nil {
-		return nil, nil, fmt.Errorf("seal the credentials of source %s: %w", s, err)
-	}
-	return sealed, slices.Sorted(maps.Keys(credentials)), nil
+	return t.sealTexts(SourceAt(t.tenant, s), credentials)
 }
 
 // CreateSource creates a source of a knowledge base; it does not sync. The body has passed

@@ -118,9 +118,7 @@ func (t *Tx) UpdateTenant(ctx context.Context, p *api.TenantPatch) (*api.Tenant,
 		return nil, err
 	}
 	name := old.Name
-	if p.Name != nil {
-		name = *p.Name
-	}
+	set(&name, p.Name)
 	var residency any
 	if r := p.Residency.OrPtr(old.Residency); r != nil {
 		doc, err := json.Marshal(r)
