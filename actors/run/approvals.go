@@ -34,7 +34,7 @@ func (k *kind) sealCall(s *State, c *Call) []byte {
 	if c.Plan.Terms == nil {
 		v.Schema = nil // only an approval needs it
 	}
-	return k.seal(sealedPlace(s.Tenant, s.ID, c.Idx), v)
+	return k.seal(engine.StepAt(s.Tenant, s.ID, c.Idx), v)
 }
 
 // loadCall reads a call that has begun and not ended, with its approval. If the sealed

@@ -298,7 +298,7 @@ func heard(results []model.CallResult, people []string) []model.Message {
 
 // open opens a step's sealed value into v.
 func (k *kind) open(s *State, idx int, value vault.Sealed, v any) error {
-	plain, err := k.cfg.Sealer.Open(sealedPlace(s.Tenant, s.ID, idx), value)
+	plain, err := k.cfg.Sealer.Open(engine.StepAt(s.Tenant, s.ID, idx), value)
 	if err != nil {
 		return fmt.Errorf("open step %d: %w", idx, err)
 	}
@@ -306,11 +306,6 @@ func (k *kind) open(s *State, idx int, value vault.Sealed, v any) error {
 		return fmt.Errorf("read step %d: %w", idx, err)
 	}
 	return nil
-}
-
-// sealedPlace returns the place to which the sealed value of a step is bound.
-func sealedPlace(tenant id.TenantID, run id.RunID, idx int) vault.AAD {
-	return vault.AAD{Tenant: tenant, Table: "run_steps", Row: run.String() + "/" + strconv.Itoa(idx), Column: "sealed"}
 }
 
 // options returns the options of a run's input that concern tools.

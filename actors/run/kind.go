@@ -366,7 +366,7 @@ func (k *kind) ended(s *State, f StepEnded, now time.Time) *engine.StepUpdate {
 		}
 	}
 	if f.History != nil {
-		u.Sealed = k.seal(sealedPlace(s.Tenant, s.ID, f.Idx), f.History)
+		u.Sealed = k.seal(engine.StepAt(s.Tenant, s.ID, f.Idx), f.History)
 	}
 	return u
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,7 +15,6 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/vault"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
@@ -360,16 +358,11 @@ func (k *kind) children(ctx context.Context, s *State, r *engine.Workflow) error
 	return nil
 }
 
-// place is what the sealed value of a step is bound to: as for the steps of other runs.
-func (s *State) place(idx int) vault.AAD {
-	return vault.AAD{Tenant: s.Tenant, Table: "run_steps", Row: s.ID.String() + "/" + strconv.Itoa(idx), Column: "sealed"}
-}
-
 func (k *kind) open(s *State, n *engine.NodeStep, v any) error {
 	if len(n.Sealed) == 0 {
 		return nil
 	}
-	plain, err := k.cfg.Sealer.Open(s.place(n.Idx), n.Sealed)
+	plain, err := k.cfg.Sealer.Open(engine.StepAt(s.Tenant, s.ID, n.Idx), n.Sealed)
 	if err != nil {
 		return fmt.Errorf("open step %d: %w", n.Idx, err)
 	}
@@ -380,7 +373,7 @@ func (k *kind) open(s *State, n *engine.NodeStep, v any) error {
 }
 
 func (k *kind) seal(s *State, idx int, v any) []byte {
-	sealed, err := k.cfg.Sealer.Seal(s.place(idx), jsontext.Must(v))
+	sealed, err := k.cfg.Sealer.Seal(engine.StepAt(s.Tenant, s.ID, idx), jsontext.Must(v))
 	if err != nil {
 		panic(err) // sealing only needs randomness
 	}

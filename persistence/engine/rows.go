@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"agentsvc/persistence/journal"
@@ -375,6 +376,11 @@ func orNull[T ~string](v T) *string {
 	}
 	s := string(v)
 	return &s
+}
+
+// StepAt returns the AAD of a step's sealed value.
+func StepAt(tenant id.TenantID, run id.RunID, idx int) vault.AAD {
+	return vault.AAD{Tenant: tenant, Table: "run_steps", Row: run.String() + "/" + strconv.Itoa(idx), Column: "sealed"}
 }
 
 // FrozenAt returns the AAD of an approval's frozen arguments.
