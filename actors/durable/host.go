@@ -533,14 +533,7 @@ func (h *Host[S]) pass(c cluster.Context, in incoming, at id.MemberID) {
 		h.repeat(in.msg, max(in.n, passPause))
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
-	defer cancel()
-	v, err := h.k.node.AskAt(ctx, at, h.addr, in.msg)
-	if err != nil {
-		c.Reply(err)
-	} else {
-		c.Reply(v)
-	}
+	h.passOn(c, func(ctx context.Context) (any, error) { return h.k.node.AskAt(ctx, at, h.addr, in.msg) })
 }
 
 // passTo sends the message to the actor of another kind with the same id.
@@ -551,14 +544,18 @@ func (h *Host[S]) passTo(c cluster.Context, in incoming, kind string) {
 		h.k.node.Tell(to, in.msg)
 		return
 	}
+	h.passOn(c, func(ctx context.Context) (any, error) { return h.k.node.Ask(ctx, to, in.msg) })
+}
+
+// passOn replies what another activation answers.
+func (h *Host[S]) passOn(c cluster.Context, other func(context.Context) (any, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
 	defer cancel()
-	v, err := h.k.node.Ask(ctx, to, in.msg)
+	v, err := other(ctx)
 	if err != nil {
-		c.Reply(err)
-	} else {
-		c.Reply(v)
+		v = err
 	}
+	c.Reply(v)
 }
 
 // swept identifies a message that the sweep, or a timer's row, sends until the entity has done
