@@ -138,10 +138,7 @@ func newStore(files backend, owner string) *Store {
 
 // Check writes, reads, lists and removes a small file, and returns the first error.
 func (s *Store) Check(ctx context.Context) error {
-	name, err := s.begin()
-	if err != nil {
-		return err
-	}
+	name := s.begin()
 	defer s.done(name)
 	if err := s.files.write(ctx, name, "x"); err != nil {
 		return fmt.Errorf("write a file: %w", err)
@@ -179,9 +176,7 @@ func (s *Store) ID(ctx context.Context) (string, error) {
 		return name, err
 	}
 	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", err
-	}
+	rand.Read(random[:])
 	if err := s.files.name(ctx, hex.EncodeToString(random[:])); err != nil {
 		return "", fmt.Errorf("name the store of files: %w", err)
 	}
@@ -256,9 +251,7 @@ type collected struct {
 
 // collect reads r into a local file. The caller calls done with its name.
 func (s *Store) collect(ctx context.Context, r io.Reader, max int64) (c collected, err error) {
-	if c.name, err = s.begin(); err != nil {
-		return c, err
-	}
+	c.name = s.begin()
 	if c.f, err = s.files.create(c.name); err != nil {
 		s.done(c.name)
 		return c, err

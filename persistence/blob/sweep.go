@@ -36,16 +36,14 @@ type Rows interface {
 }
 
 // begin returns a name under .tmp for a file that this process writes.
-func (s *Store) begin() (string, error) {
+func (s *Store) begin() string {
 	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", err
-	}
+	rand.Read(random[:])
 	name := path.Join(temporary, s.owner+mark+hex.EncodeToString(random[:]))
 	s.mu.Lock()
 	s.writing[name] = true
 	s.mu.Unlock()
-	return name, nil
+	return name
 }
 
 func (s *Store) done(name string) {
@@ -57,16 +55,14 @@ func (s *Store) done(name string) {
 // note writes a note that the row of a key may not be committed yet. It is durable before the
 // blob is.
 func (s *Store) note(ctx context.Context, key string) error {
-	name, err := s.begin()
-	if err != nil {
-		return err
-	}
+	name := s.begin()
 	defer s.done(name)
 	note := name + mark
 	s.mu.Lock()
 	s.notes[key] = append(s.notes[key], note) // before the file exists, so that Sweep recognises it as ours
 	s.mu.Unlock()
-	if err = s.files.write(ctx, note, key); err != nil {
+	err := s.files.write(ctx, note, key)
+	if err != nil {
 		s.Settle(key, true)
 	}
 	return err
@@ -289,10 +285,7 @@ func (s *Store) pending(ctx context.Context) (map[string]bool, error) {
 
 // clock returns the time of the store, which may be on another machine.
 func (s *Store) clock(ctx context.Context) (time.Time, error) {
-	name, err := s.begin()
-	if err != nil {
-		return time.Time{}, err
-	}
+	name := s.begin()
 	defer s.done(name)
 	if err := s.files.write(ctx, name, "x"); err != nil {
 		return time.Time{}, fmt.Errorf("read the clock of the store of files: %w", err)

@@ -228,9 +228,7 @@ func makeTemplate(ctx context.Context, admin *pgx.Conn, loginURL string) error {
 
 func newDatabase(t testing.TB, source string) (*DB, error) {
 	var random [8]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return nil, err
-	}
+	rand.Read(random[:])
 	name := "test_" + hex.EncodeToString(random[:])
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()

@@ -205,9 +205,7 @@ func (c *cluster) initialise(ctx context.Context, bin binaries, cfg Config) erro
 		return err
 	}
 	var secret [32]byte
-	if _, err := rand.Read(secret[:]); err != nil {
-		return err
-	}
+	rand.Read(secret[:])
 	if err := writeFile(c.password(), []byte(hex.EncodeToString(secret[:])), 0o600, c.uid, c.gid); err != nil {
 		return fmt.Errorf("write the password of the private Postgres: %w", err)
 	}

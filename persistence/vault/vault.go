@@ -142,9 +142,7 @@ func (v *Vault) Seal(aad AAD, plain []byte) (Sealed, error) {
 	// One draw serves both nonces and the data key; the wrapped form of the data key then
 	// takes its place in out.
 	out := make([]byte, dataAt, Overhead+len(plain))
-	if _, err := rand.Read(out[wrapAt:]); err != nil {
-		return nil, err
-	}
+	rand.Read(out[wrapAt:])
 	out[0] = version
 	copy(out[1:], m.name[:])
 	var key [keySize]byte
@@ -189,9 +187,7 @@ func (v *Vault) Rewrap(aad AAD, s Sealed) (rewrapped Sealed, changed bool, err e
 	}
 	out := slices.Clone(s)
 	copy(out[1:], m.name[:])
-	if _, err := rand.Read(out[wrapAt:wrappedAt]); err != nil {
-		return nil, false, err
-	}
+	rand.Read(out[wrapAt:wrappedAt])
 	var place [256]byte
 	m.aead.Seal(out[wrappedAt:wrappedAt], out[wrapAt:wrappedAt], key[:], aad.append(place[:0], forKey))
 	return out, true, nil

@@ -183,9 +183,7 @@ var clock struct {
 // New mints an id in shard s. Ids of one process strictly increase.
 func New(s Shard) UUID {
 	var u UUID
-	if _, err := rand.Read(u[8:]); err != nil {
-		panic(err) // crypto/rand never fails on supported systems
-	}
+	rand.Read(u[8:])
 	now := time.Now()
 	ms, ns := uint64(now.UnixMilli()), uint64(now.Nanosecond()%int(time.Millisecond))
 	tick := ms<<12 | ns*4096/uint64(time.Millisecond)
@@ -204,8 +202,6 @@ func New(s Shard) UUID {
 // NewAnywhere mints an id for an object that no actor owns: its shard is random.
 func NewAnywhere() UUID {
 	var b [2]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		panic(err)
-	}
+	rand.Read(b[:])
 	return New(Shard(binary.BigEndian.Uint16(b[:]) % Shards))
 }
