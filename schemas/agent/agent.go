@@ -13,16 +13,13 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Providers that exist without a row in model_providers.
+// Providers that exist without a row in model_providers. A tenant's own provider may take one of
+// these names except simulated, and then replaces the deployment's.
 const (
 	ProviderSimulated = "simulated"
 	ProviderOpenAI    = "openai"
 	ProviderAnthropic = "anthropic"
 )
-
-// Providers lists the built-in providers. A tenant's own provider may take one of these names
-// except simulated, and then replaces the deployment's.
-var Providers = []string{ProviderSimulated, ProviderOpenAI, ProviderAnthropic}
 
 // Builtin tools, by their names in a manifest.
 const BuiltinKBSearch = "kb.search"

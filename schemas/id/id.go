@@ -49,7 +49,6 @@ type (
 	SkillRunID        struct{ UUID } // one run of a browser skill
 	RecorderSessionID struct{ UUID } // a session in which a browser skill is recorded
 	SessionID         struct{ UUID }
-	LinkID            struct{ UUID } // a one-time login link
 	EndUserID         struct{ UUID }
 	WebhookID         struct{ UUID } // a webhook endpoint
 	EventID           struct{ UUID } // one event, the same for all endpoints

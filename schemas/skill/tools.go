@@ -123,16 +123,6 @@ func (p *Param) schema() map[string]any {
 	return s
 }
 
-// OutputSchema returns the JSON Schema of a run's result: its result fields, null where a field
-// was not found.
-func OutputSchema(d *Definition) json.RawMessage {
-	properties := map[string]any{}
-	for _, f := range d.ResultFields {
-		properties[f.Name] = map[string]any{"type": []string{string(f.Type), "null"}}
-	}
-	return marshal(map[string]any{"type": "object", "properties": properties, "additionalProperties": false})
-}
-
 func marshal(v any) json.RawMessage {
 	doc, err := json.Marshal(v)
 	if err != nil {

@@ -14,13 +14,8 @@ import (
 	"agentsvc/schemas/check"
 )
 
-// Limits that the specification leaves open.
-const (
-	// MaxSchemaBytes is the maximum size of the schema of a tool's arguments.
-	MaxSchemaBytes = check.MaxBytes
-	// MaxArgsBytes is the maximum size of the arguments of a call.
-	MaxArgsBytes = 1 << 20
-)
+// MaxArgsBytes is the maximum size of the arguments of a call, which the specification leaves open.
+const MaxArgsBytes = 1 << 20
 
 // ErrSchema is returned for a tool's schema that cannot be used: it is not a JSON Schema,
 // refers to something outside itself, or is too expensive to check.

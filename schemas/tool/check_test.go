@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/schemas/check"
 	"agentsvc/schemas/check/checktest"
 )
 
@@ -147,7 +148,7 @@ func TestUnusableSchema(t *testing.T) {
 		"true":                        `true`,
 		"a list":                      `[]`,
 		"no JSON":                     `{"a":s3cret}`,
-		"too long":                    `{"description":"` + strings.Repeat("s3cret", MaxSchemaBytes/6) + `"}`,
+		"too long":                    `{"description":"` + strings.Repeat("s3cret", check.MaxBytes/6) + `"}`,
 		"too deep":                    strings.Repeat(`{"not":`, 200) + `{}` + strings.Repeat(`}`, 200),
 		"a number that is a weapon":   `{"properties":{"a":{"multipleOf":1e-999999999}}}`,
 		"dynamic references":          `{"$dynamicRef":"#x","$defs":{"x":{"$dynamicAnchor":"x"}}}`,

@@ -35,10 +35,9 @@ type Embedded struct {
 // Caller is the authenticated caller of one request. A handler may keep it.
 type Caller struct {
 	Identity
-	IP        netip.Addr
-	RequestID string
-	Idem      *Idempotency // nil without an Idempotency-Key
-	Run       id.RunID     // the run that the request started; its handler sets it
+	IP   netip.Addr
+	Idem *Idempotency // nil without an Idempotency-Key
+	Run  id.RunID     // the run that the request started; its handler sets it
 
 	rq      *request // while its handler runs
 	headers []Header

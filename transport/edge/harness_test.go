@@ -316,7 +316,6 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 
 func (w *world) routes() {
 	HandleOpenAPI(w.table, "/v1/openapi.json", Info{Title: "Agent Platform Service", Version: "1", Description: "Test.",
-		License: "Apache-2.0", LicenseURL: "https://www.apache.org/licenses/LICENSE-2.0", ServerURL: "https://svc.example.com",
 		Tags: []Tag{{"Threads", "Conversations."}, {"Service", "The service itself."}}})
 	HandleHealth(w.table, "/healthz", "health", "Health", func(context.Context) error { return nil })
 	Handle(w.table, Route{Method: "POST", Path: "/v1/threads", ID: "createThread", Summary: "Start a conversation", Tag: "Threads", Role: lifecycle.RoleMember,

@@ -30,9 +30,6 @@ type Info struct {
 	Title       string
 	Version     string
 	Description string
-	ServerURL   string // "/" when empty
-	License     string // the name; "" leaves it out
-	LicenseURL  string
 	Tags        []Tag
 }
 
@@ -42,17 +39,11 @@ type Tag struct{ Name, Description string }
 // OpenAPI returns the OpenAPI 3.1 document of every row that is not hidden. The same table
 // gives the same bytes.
 func (t *Table) OpenAPI(info Info) ([]byte, error) {
-	if info.ServerURL == "" {
-		info.ServerURL = "/"
-	}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info:    &huma.Info{Title: info.Title, Version: info.Version, Description: info.Description},
-		Servers: []*huma.Server{{URL: info.ServerURL}},
+		Servers: []*huma.Server{{URL: "/"}},
 		Paths:   map[string]*huma.PathItem{},
-	}
-	if info.License != "" {
-		doc.Info.License = &huma.License{Name: info.License, URL: info.LicenseURL}
 	}
 	b := docBuilder{t: t}
 	used := map[string]bool{}

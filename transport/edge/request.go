@@ -268,9 +268,6 @@ func (s *Server) newRequestID() string {
 
 // stream answers a request with an event stream.
 func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
-	if s.cfg.MaxStreams > 0 && s.streams.Count() >= s.cfg.MaxStreams {
-		return problem.Unavailable("The node has too many streams.", 5*time.Second)
-	}
 	if s.draining.Load() {
 		return problem.Unavailable("The node is being shut down.", time.Second)
 	}

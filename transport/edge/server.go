@@ -41,7 +41,6 @@ type Config struct {
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 	MaxConns       int            // 16384
 	MaxConnsPerIP  int            // 0: an address may only hold as many as are still free; trusted proxies are exempt
-	MaxStreams     int            // 0: no limit
 	ReadTimeout    time.Duration  // 10 s for a head with its body
 	IdleTimeout    time.Duration  // 60 s between requests
 	WriteTimeout   time.Duration  // 30 s for a response
@@ -379,7 +378,7 @@ func (s *Server) serve(rq *request) error {
 	} else {
 		rq.ep = s.cfg.Table.router.find(rq.method, rq.path, fc)
 	}
-	rq.caller = &Caller{IP: ip, RequestID: rq.id, rq: rq}
+	rq.caller = &Caller{IP: ip, rq: rq}
 	rq.ctx = &callCtx{Context: s.base, caller: rq.caller}
 	if rq.ep == nil {
 		return s.noRoute(rq, ip)

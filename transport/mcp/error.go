@@ -30,9 +30,6 @@ const (
 	NoCredential Kind = "no_credential" // the server requires a credential and none can be sent
 )
 
-// Kinds lists every value.
-var Kinds = []Kind{Unreachable, Unauthorized, Timeout, TooLarge, Redirect, Protocol, Refused, UnknownTool, Cancelled, NoCredential}
-
 // Error is the error type of every method of a Gateway.
 type Error struct {
 	Kind Kind

@@ -90,7 +90,7 @@ func readXlsx(f *file, a *archive) error {
 		}
 	}
 	for _, s := range sheets {
-		if a.has(s.part) && (types == nil || !strings.Contains(s.part, "chartsheets/")) {
+		if a.has(s.part) && !strings.Contains(s.part, "chartsheets/") {
 			if err := w.readSheet(a, s.name, s.part); err != nil {
 				return damaged(err, a.what)
 			}

@@ -144,9 +144,6 @@ type handler struct {
 	text  func(string) error
 }
 
-// errStop ends the reading of a part without an error.
-var errStop = errors.New("enough")
-
 // xml reads a member as XML: without document types, entities and references to other files,
 // and with bounded depth and tokens.
 func (a *archive) xml(name string, h handler) (err error) {
@@ -161,7 +158,7 @@ func (a *archive) xml(name string, h handler) (err error) {
 	for skipping := 0; ; {
 		in.inToken = 0
 		t, err := dec.Token()
-		if errors.Is(err, io.EOF) || errors.Is(err, errStop) {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -196,9 +193,6 @@ func (a *archive) xml(name string, h handler) (err error) {
 			}
 		case xml.Directive:
 			return faultf("%s holds a document type declaration, which is not allowed", a.what)
-		}
-		if errors.Is(err, errStop) {
-			return nil
 		}
 		if err != nil {
 			return err
