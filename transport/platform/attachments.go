@@ -52,9 +52,7 @@ func (p *Platform) createAttachment(ctx context.Context, c *edge.Caller, _ *noth
 	if _, err := up.Next(); !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Attachment, error) {
-		return tx.CreateAttachment(ctx, a)
-	})
+	return change(ctx, p, c, with1((*store.Tx).CreateAttachment, a))
 }
 
 func (p *Platform) getAttachment(ctx context.Context, c *edge.Caller, in *oneAttachment) (*api.Attachment, error) {

@@ -202,17 +202,13 @@ func (p *Platform) rotateEmbedKey(ctx context.Context, c *edge.Caller, in *oneEm
 }
 
 func (p *Platform) makeIdentitySecret(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*api.EmbedIdentitySecret, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedIdentitySecret, error) {
-		return tx.SetIdentitySecret(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, with1((*store.Tx).SetIdentitySecret, in.ID))
 	return told(ctx, p, changedEmbedKey(c, in.ID), out, err)
 }
 
 // revokeEmbedKey returns only once no node accepts the key any more. That also holds for a
 // key that was revoked before, since the first response may have been lost.
 func (p *Platform) revokeEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.RevokeEmbedKey(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).RevokeEmbedKey, in.ID))
 	return told(ctx, p, endedEmbedKey(c, in.ID), out, err)
 }

@@ -78,9 +78,7 @@ func (p *Platform) updateEndUser(ctx context.Context, c *edge.Caller, in *patchE
 	if bad := checkEndUser(&in.Body); len(bad) > 0 {
 		return nil, problem.Validation(bad...)
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EndUser, error) {
-		return tx.UpdateEndUser(ctx, in.ID, &in.Body)
-	})
+	return change(ctx, p, c, with2((*store.Tx).UpdateEndUser, in.ID, &in.Body))
 }
 
 // checkEndUser validates a change of an end user.
@@ -129,9 +127,7 @@ const threadsAtOnce = 20
 // the remaining data (docs/adr/0027). The threads are told here already, because that cancels
 // the runs in progress.
 func (p *Platform) deleteEndUser(ctx context.Context, c *edge.Caller, in *oneEndUser) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteEndUser(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).DeleteEndUser, in.ID))
 	if out, err = removed(ctx, p, revokedEndUser(c, in.ID), out, err); err != nil {
 		return out, err
 	}

@@ -102,9 +102,7 @@ func (p *Platform) listGrants(ctx context.Context, c *edge.Caller, in *api.Page)
 }
 
 func (p *Platform) createGrant(ctx context.Context, c *edge.Caller, in *createGrant) (*api.ToolGrant, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
-		return tx.CreateGrant(ctx, &in.Body)
-	})
+	out, err := change(ctx, p, c, with1((*store.Tx).CreateGrant, &in.Body))
 	return told(ctx, p, access(c), out, err)
 }
 
@@ -113,16 +111,12 @@ func (p *Platform) getGrant(ctx context.Context, c *edge.Caller, in *oneGrant) (
 }
 
 func (p *Platform) updateGrant(ctx context.Context, c *edge.Caller, in *patchGrant) (*api.ToolGrant, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
-		return tx.UpdateGrant(ctx, in.ID, &in.Body)
-	})
+	out, err := change(ctx, p, c, with2((*store.Tx).UpdateGrant, in.ID, &in.Body))
 	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) deleteGrant(ctx context.Context, c *edge.Caller, in *oneGrant) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteGrant(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).DeleteGrant, in.ID))
 	return removed(ctx, p, access(c), out, err)
 }
 
@@ -242,9 +236,7 @@ func (p *Platform) listPolicies(ctx context.Context, c *edge.Caller, in *api.Pag
 }
 
 func (p *Platform) createPolicy(ctx context.Context, c *edge.Caller, in *createPolicy) (*api.ApprovalPolicy, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
-		return tx.CreatePolicy(ctx, &in.Body)
-	})
+	out, err := change(ctx, p, c, with1((*store.Tx).CreatePolicy, &in.Body))
 	return told(ctx, p, access(c), out, err)
 }
 
@@ -253,15 +245,11 @@ func (p *Platform) getPolicy(ctx context.Context, c *edge.Caller, in *onePolicy)
 }
 
 func (p *Platform) updatePolicy(ctx context.Context, c *edge.Caller, in *patchPolicy) (*api.ApprovalPolicy, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
-		return tx.UpdatePolicy(ctx, in.ID, &in.Body)
-	})
+	out, err := change(ctx, p, c, with2((*store.Tx).UpdatePolicy, in.ID, &in.Body))
 	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) deletePolicy(ctx context.Context, c *edge.Caller, in *onePolicy) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeletePolicy(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).DeletePolicy, in.ID))
 	return removed(ctx, p, access(c), out, err)
 }

@@ -43,22 +43,16 @@ func (p *Platform) listKeys(ctx context.Context, c *edge.Caller, in *api.PageOrA
 }
 
 func (p *Platform) createKey(ctx context.Context, c *edge.Caller, in *createKey) (*api.APIKeyCreated, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.APIKeyCreated, error) {
-		return tx.CreateKey(ctx, in.Body.Name)
-	})
+	return change(ctx, p, c, with1((*store.Tx).CreateKey, in.Body.Name))
 }
 
 func (p *Platform) renameKey(ctx context.Context, c *edge.Caller, in *renameKey) (*api.APIKey, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.APIKey, error) {
-		return tx.RenameKey(ctx, in.ID, in.Body.Name)
-	})
+	return change(ctx, p, c, with2((*store.Tx).RenameKey, in.ID, in.Body.Name))
 }
 
 // revokeKey returns only once no node accepts the key any more. That also holds for a key
 // that was revoked before, since the first response may have been lost.
 func (p *Platform) revokeKey(ctx context.Context, c *edge.Caller, in *oneKey) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.RevokeKey(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).RevokeKey, in.ID))
 	return told(ctx, p, msg.Revoked{What: msg.RevokedKey, Tenant: c.Tenant, Key: in.ID}, out, err)
 }

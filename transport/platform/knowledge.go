@@ -318,9 +318,7 @@ func (p *Platform) getDocument(ctx context.Context, c *edge.Caller, in *oneDocum
 }
 
 func (p *Platform) deleteDocument(ctx context.Context, c *edge.Caller, in *oneDocument) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteDocument(ctx, in.ID, in.DocID)
-	})
+	out, err := change(ctx, p, c, none2((*store.Tx).DeleteDocument, in.ID, in.DocID))
 	if err == nil {
 		p.wake(c, msg.KindIngest, in.DocID.UUID)
 	}

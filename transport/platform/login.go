@@ -192,9 +192,7 @@ func (p *Platform) logout(ctx context.Context, c *edge.Caller, _ *nothing) (*edg
 	if err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.EndSession(ctx, s, c.User)
-	})
+	out, err := change(ctx, p, c, none2((*store.Tx).EndSession, s, c.User))
 	if out, err = told(ctx, p, msg.Revoked{What: msg.RevokedSession, Tenant: c.Tenant, User: c.User, Session: s}, out, err); err != nil {
 		return nil, err
 	}

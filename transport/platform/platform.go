@@ -341,6 +341,24 @@ func change[Out any](ctx context.Context, p *Platform, c *edge.Caller, fn func(c
 	return changeBy(ctx, p, c, by(c), fn)
 }
 
+// with1 and with2 are changes that one method of the store makes, with one or two arguments. none1
+// and none2 are those without an answer.
+func with1[A, Out any](do func(*store.Tx, context.Context, A) (*Out, error), a A) func(context.Context, *store.Tx) (*Out, error) {
+	return func(ctx context.Context, tx *store.Tx) (*Out, error) { return do(tx, ctx, a) }
+}
+
+func with2[A, B, Out any](do func(*store.Tx, context.Context, A, B) (*Out, error), a A, b B) func(context.Context, *store.Tx) (*Out, error) {
+	return func(ctx context.Context, tx *store.Tx) (*Out, error) { return do(tx, ctx, a, b) }
+}
+
+func none1[A any](do func(*store.Tx, context.Context, A) error, a A) func(context.Context, *store.Tx) (*edge.Empty, error) {
+	return func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) { return nil, do(tx, ctx, a) }
+}
+
+func none2[A, B any](do func(*store.Tx, context.Context, A, B) error, a A, b B) func(context.Context, *store.Tx) (*edge.Empty, error) {
+	return func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) { return nil, do(tx, ctx, a, b) }
+}
+
 // changeLong does the same for a change that may touch each document of a knowledge base.
 func changeLong[Out any](ctx context.Context, p *Platform, c *edge.Caller, fn func(ctx context.Context, tx *store.Tx) (*Out, error)) (*Out, error) {
 	b := by(c)

@@ -90,9 +90,7 @@ func (p *Platform) createProvider(ctx context.Context, c *edge.Caller, in *creat
 	if err := p.checkProvider(ctx, &in.Body.Slug, &in.Body.BaseURL); err != nil {
 		return nil, err
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ModelProvider, error) {
-		return tx.CreateProvider(ctx, &in.Body)
-	})
+	return change(ctx, p, c, with1((*store.Tx).CreateProvider, &in.Body))
 }
 
 func (p *Platform) getProvider(ctx context.Context, c *edge.Caller, in *oneProvider) (*api.ModelProvider, error) {
@@ -103,13 +101,9 @@ func (p *Platform) updateProvider(ctx context.Context, c *edge.Caller, in *patch
 	if err := p.checkProvider(ctx, in.Body.Slug, in.Body.BaseURL); err != nil {
 		return nil, err
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ModelProviderUpdated, error) {
-		return tx.UpdateProvider(ctx, in.ID, &in.Body)
-	})
+	return change(ctx, p, c, with2((*store.Tx).UpdateProvider, in.ID, &in.Body))
 }
 
 func (p *Platform) deleteProvider(ctx context.Context, c *edge.Caller, in *oneProvider) (*edge.Empty, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteProvider(ctx, in.ID)
-	})
+	return change(ctx, p, c, none1((*store.Tx).DeleteProvider, in.ID))
 }

@@ -122,9 +122,7 @@ func (p *Platform) createServer(ctx context.Context, c *edge.Caller, in *createS
 	if err := p.checkEndpoint(ctx, in.Body.Transport, in.Body.AuthKind, in.Body.Endpoint); err != nil {
 		return nil, err
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
-		return tx.CreateServer(ctx, &in.Body)
-	})
+	return change(ctx, p, c, with1((*store.Tx).CreateServer, &in.Body))
 }
 
 func (p *Platform) getServer(ctx context.Context, c *edge.Caller, in *oneServer) (*api.MCPServer, error) {
@@ -195,9 +193,7 @@ func (p *Platform) checkAddress(ctx context.Context, t id.TenantID, in *patchSer
 }
 
 func (p *Platform) deleteServer(ctx context.Context, c *edge.Caller, in *oneServer) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteServer(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).DeleteServer, in.ID))
 	return removed(ctx, p, changed(c, in.ID), out, err)
 }
 
@@ -255,9 +251,7 @@ func (p *Platform) createConnection(ctx context.Context, c *edge.Caller, in *cre
 	if err := small("credential_meta", in.Body.CredentialMeta); err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
-		return tx.CreateConnection(ctx, &in.Body)
-	})
+	out, err := change(ctx, p, c, with1((*store.Tx).CreateConnection, &in.Body))
 	return told(ctx, p, changed(c, in.Body.MCPServerID), out, err)
 }
 
@@ -273,9 +267,7 @@ func (p *Platform) updateConnection(ctx context.Context, c *edge.Caller, in *pat
 	if err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
-		return tx.UpdateConnection(ctx, in.ID, &in.Body)
-	})
+	out, err := change(ctx, p, c, with2((*store.Tx).UpdateConnection, in.ID, &in.Body))
 	return told(ctx, p, changed(c, old.MCPServerID), out, err)
 }
 
@@ -284,8 +276,6 @@ func (p *Platform) deleteConnection(ctx context.Context, c *edge.Caller, in *one
 	if err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteConnection(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).DeleteConnection, in.ID))
 	return removed(ctx, p, changed(c, old.MCPServerID), out, err)
 }

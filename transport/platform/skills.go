@@ -279,9 +279,7 @@ func gone[Out any](ctx context.Context, p *Platform, r msg.Revoked, out *Out, er
 }
 
 func (p *Platform) deleteSkill(ctx context.Context, c *edge.Caller, in *oneSkill) (*edge.Empty, error) {
-	out, err := changeLong(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteSkill(ctx, in.ID)
-	})
+	out, err := changeLong(ctx, p, c, none1((*store.Tx).DeleteSkill, in.ID))
 	return gone(ctx, p, access(c), out, err)
 }
 
@@ -315,9 +313,7 @@ func (p *Platform) deleteSkillGrant(ctx context.Context, c *edge.Caller, in *one
 	if _, err := p.Store.View(c.Tenant).Skill(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.RevokeSkill(ctx, in.ID, in.GrantID)
-	})
+	out, err := change(ctx, p, c, none2((*store.Tx).RevokeSkill, in.ID, in.GrantID))
 	return gone(ctx, p, access(c), out, err)
 }
 

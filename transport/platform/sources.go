@@ -77,9 +77,7 @@ func (p *Platform) createSource(ctx context.Context, c *edge.Caller, in *createS
 	if err := p.checkSource(ctx, in.Body.Kind, in.Body.Config, in.Body.Credentials); err != nil {
 		return nil, err
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Source, error) {
-		return tx.CreateSource(ctx, in.ID, &in.Body)
-	})
+	return change(ctx, p, c, with2((*store.Tx).CreateSource, in.ID, &in.Body))
 }
 
 func (p *Platform) getSource(ctx context.Context, c *edge.Caller, in *oneSource) (*api.Source, error) {
@@ -110,9 +108,7 @@ func (p *Platform) updateSource(ctx context.Context, c *edge.Caller, in *patchSo
 }
 
 func (p *Platform) deleteSource(ctx context.Context, c *edge.Caller, in *oneSource) (*edge.Empty, error) {
-	out, err := changeLong(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteSource(ctx, in.ID, in.CID)
-	})
+	out, err := changeLong(ctx, p, c, none2((*store.Tx).DeleteSource, in.ID, in.CID))
 	if err == nil {
 		p.wake(c, msg.KindSync, in.CID.UUID)
 	}

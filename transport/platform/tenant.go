@@ -53,7 +53,5 @@ func (p *Platform) updateTenant(ctx context.Context, c *edge.Caller, in *patchTe
 			}
 		}
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Tenant, error) {
-		return tx.UpdateTenant(ctx, &in.Body)
-	})
+	return change(ctx, p, c, with1((*store.Tx).UpdateTenant, &in.Body))
 }

@@ -137,9 +137,7 @@ func (p *Platform) updateTrigger(ctx context.Context, c *edge.Caller, in *patchT
 }
 
 func (p *Platform) deleteTrigger(ctx context.Context, c *edge.Caller, in *oneTrigger) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteTrigger(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).DeleteTrigger, in.ID))
 	return removed(ctx, p, trigger(c, in.ID), out, err)
 }
 

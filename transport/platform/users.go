@@ -100,9 +100,7 @@ func (p *Platform) createUser(ctx context.Context, c *edge.Caller, in *createUse
 	if err != nil {
 		return nil, err
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.User, error) {
-		return tx.CreateUser(ctx, store.NewUser{Email: in.Body.Email, Name: in.Body.Name, Role: in.Body.Role, PasswordHash: hash})
-	})
+	return change(ctx, p, c, with1((*store.Tx).CreateUser, store.NewUser{Email: in.Body.Email, Name: in.Body.Name, Role: in.Body.Role, PasswordHash: hash}))
 }
 
 func (p *Platform) getUser(ctx context.Context, c *edge.Caller, in *oneUser) (*api.User, error) {
@@ -129,9 +127,7 @@ func (p *Platform) updateUser(ctx context.Context, c *edge.Caller, in *patchUser
 }
 
 func (p *Platform) deleteUser(ctx context.Context, c *edge.Caller, in *oneUser) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteUser(ctx, in.ID, c.Role)
-	})
+	out, err := change(ctx, p, c, none2((*store.Tx).DeleteUser, in.ID, c.Role))
 	return removed(ctx, p, msg.Revoked{What: msg.RevokedUser, Tenant: c.Tenant, User: in.ID}, out, err)
 }
 
@@ -162,9 +158,7 @@ func (p *Platform) listNodes(ctx context.Context, c *edge.Caller, in *api.Page) 
 }
 
 func (p *Platform) createNode(ctx context.Context, c *edge.Caller, in *createNode) (*api.OrgNode, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.OrgNode, error) {
-		return tx.CreateNode(ctx, &in.Body)
-	})
+	return change(ctx, p, c, with1((*store.Tx).CreateNode, &in.Body))
 }
 
 func (p *Platform) getNode(ctx context.Context, c *edge.Caller, in *oneNode) (*api.OrgNode, error) {
@@ -172,9 +166,7 @@ func (p *Platform) getNode(ctx context.Context, c *edge.Caller, in *oneNode) (*a
 }
 
 func (p *Platform) updateNode(ctx context.Context, c *edge.Caller, in *patchNode) (*api.OrgNode, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.OrgNode, error) {
-		return tx.UpdateNode(ctx, in.ID, &in.Body)
-	})
+	out, err := change(ctx, p, c, with2((*store.Tx).UpdateNode, in.ID, &in.Body))
 	if !in.Body.ParentID.Set {
 		return out, err
 	}
@@ -182,19 +174,13 @@ func (p *Platform) updateNode(ctx context.Context, c *edge.Caller, in *patchNode
 }
 
 func (p *Platform) deleteNode(ctx context.Context, c *edge.Caller, in *oneNode) (*edge.Empty, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteNode(ctx, in.ID)
-	})
+	return change(ctx, p, c, none1((*store.Tx).DeleteNode, in.ID))
 }
 
 func (p *Platform) addManager(ctx context.Context, c *edge.Caller, in *oneManager) (*edge.Empty, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.AddManager(ctx, in.ID, in.User)
-	})
+	return change(ctx, p, c, none2((*store.Tx).AddManager, in.ID, in.User))
 }
 
 func (p *Platform) removeManager(ctx context.Context, c *edge.Caller, in *oneManager) (*edge.Empty, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.RemoveManager(ctx, in.ID, in.User)
-	})
+	return change(ctx, p, c, none2((*store.Tx).RemoveManager, in.ID, in.User))
 }

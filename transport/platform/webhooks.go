@@ -160,9 +160,7 @@ func (p *Platform) createWebhook(ctx context.Context, c *edge.Caller, in *create
 	if err := p.checkWebhookURL(ctx, in.Body.URL); err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.WebhookWithSecret, error) {
-		return tx.CreateWebhook(ctx, &in.Body)
-	})
+	out, err := change(ctx, p, c, with1((*store.Tx).CreateWebhook, &in.Body))
 	return told(ctx, p, changedWebhook(c, id.WebhookID{}), out, err)
 }
 
@@ -179,9 +177,7 @@ func (p *Platform) updateWebhook(ctx context.Context, c *edge.Caller, in *patchW
 			return nil, err
 		}
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Webhook, error) {
-		return tx.UpdateWebhook(ctx, in.ID, &in.Body)
-	})
+	out, err := change(ctx, p, c, with2((*store.Tx).UpdateWebhook, in.ID, &in.Body))
 	out, err = told(ctx, p, changedWebhook(c, in.ID), out, err)
 	if err != nil || in.Body.Enabled == nil || out.Enabled {
 		return out, err
@@ -216,9 +212,7 @@ func (p *Platform) removeWebhook(ctx context.Context, c *edge.Caller, w id.Webho
 }
 
 func (p *Platform) rotateWebhook(ctx context.Context, c *edge.Caller, in *oneWebhook) (*api.WebhookWithSecret, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.WebhookWithSecret, error) {
-		return tx.RotateWebhook(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, with1((*store.Tx).RotateWebhook, in.ID))
 	return told(ctx, p, changedWebhook(c, in.ID), out, err)
 }
 
@@ -312,9 +306,7 @@ func (p *Platform) createListener(ctx context.Context, c *edge.Caller, in *creat
 	if events == nil {
 		events = api.Events{webhook.All}
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Listener, error) {
-		return tx.CreateListener(ctx, events)
-	})
+	out, err := change(ctx, p, c, with1((*store.Tx).CreateListener, []webhook.Type(events)))
 	return told(ctx, p, changedWebhook(c, id.WebhookID{}), out, err)
 }
 

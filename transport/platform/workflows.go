@@ -116,9 +116,7 @@ func withVersions(ctx context.Context, v store.View, w *api.Workflow, page api.P
 }
 
 func (p *Platform) updateWorkflow(ctx context.Context, c *edge.Caller, in *patchWorkflow) (*api.WorkflowAndVersions, error) {
-	w, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Workflow, error) {
-		return tx.UpdateWorkflow(ctx, in.ID, &in.Body)
-	})
+	w, err := change(ctx, p, c, with2((*store.Tx).UpdateWorkflow, in.ID, &in.Body))
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +124,7 @@ func (p *Platform) updateWorkflow(ctx context.Context, c *edge.Caller, in *patch
 }
 
 func (p *Platform) archiveWorkflow(ctx context.Context, c *edge.Caller, in *oneWorkflow) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.ArchiveWorkflow(ctx, in.ID)
-	})
+	out, err := change(ctx, p, c, none1((*store.Tx).ArchiveWorkflow, in.ID))
 	hooks, failed := p.Store.View(c.Tenant).WorkflowHooks(ctx, in.ID)
 	switch {
 	case failed != nil:
