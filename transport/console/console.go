@@ -1,10 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"io/fs"
 	"path"
 	"regexp"
@@ -33,17 +32,10 @@ const (
 	tag        = "Console"
 )
 
-// Asset is a file as it is served. Its bytes are shared and must not be changed.
-type Asset struct {
-	Body, Gzip  []byte // Gzip: nil where it would not be smaller
-	ContentType string
-	ETag        string // quoted, derived from the content
-}
-
 // Bundle is a built console.
 type Bundle struct {
-	Shell  Asset
-	Assets map[string]Asset // by file name
+	Shell  *edge.Static
+	Assets map[string]*edge.Static // by file name
 }
 
 var built = sync.OnceValues(func() (*Bundle, error) {
@@ -82,8 +74,7 @@ func load(from fs.FS) (b *Bundle, ok bool, err error) {
 	if err != nil || len(shell) == 0 {
 		return nil, false, nil
 	}
-	b = &Bundle{Shell: asset("index.html", shell), Assets: map[string]Asset{}}
-	b.Shell.ContentType = htmlType
+	b = &Bundle{Shell: edge.NewStatic(htmlType, shell), Assets: map[string]*edge.Static{}}
 	files, err := fs.ReadDir(from, "dist/assets")
 	if err != nil {
 		return nil, false, err
@@ -96,21 +87,9 @@ func load(from fs.FS) (b *Bundle, ok bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		b.Assets[f.Name()] = asset(f.Name(), body)
+		b.Assets[f.Name()] = edge.NewStatic(cmp.Or(types[path.Ext(f.Name())], "application/octet-stream"), body)
 	}
 	return b, true, nil
-}
-
-func asset(name string, body []byte) Asset {
-	sum := sha256.Sum256(body)
-	a := Asset{Body: body, ContentType: types[path.Ext(name)], ETag: `"` + hex.EncodeToString(sum[:16]) + `"`}
-	if a.ContentType == "" {
-		a.ContentType = "application/octet-stream"
-	}
-	if z := edge.Gzip(body); len(z) < len(body) {
-		a.Gzip = z
-	}
-	return a
 }
 
 // Console serves a bundle.
@@ -162,7 +141,7 @@ func (c *Console) shell(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.
 	if b == nil {
 		return &edge.RawAnswer{Status: 503, ContentType: htmlType, Body: []byte(notBuilt), Headers: append(headers(), edge.Header{Name: "Cache-Control", Value: "no-store"})}, nil
 	}
-	return answer(in, &b.Shell, headers()), nil
+	return b.Shell.Answer(in, headers()...), nil
 }
 
 // notBuilt is the page of a binary without the console. It has no style, which the policy
@@ -188,26 +167,11 @@ const notBuilt = `<!doctype html>
 func (c *Console) asset(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
 	if b := c.bundle(); b != nil {
 		if a, ok := b.Assets[in.Param("name")]; ok {
-			return answer(in, &a, []edge.Header{
-				{Name: "Cache-Control", Value: "public, max-age=31536000, immutable"},
-				{Name: "Cross-Origin-Resource-Policy", Value: "same-origin"},
-			}), nil
+			return a.Answer(in,
+				edge.Header{Name: "Cache-Control", Value: "public, max-age=31536000, immutable"},
+				edge.Header{Name: "Cross-Origin-Resource-Policy", Value: "same-origin"}), nil
 		}
 	}
 	// Never HTML: a page of an older build that misses a part must notice.
 	return nil, problem.New(problem.CodeNotFound, "The console that runs here has no such part.")
-}
-
-// answer sends an asset, or 304 to a browser that has it.
-func answer(in *edge.Raw, a *Asset, more []edge.Header) *edge.RawAnswer {
-	out := &edge.RawAnswer{ContentType: a.ContentType, Body: a.Body, Headers: append(more,
-		edge.Header{Name: "ETag", Value: a.ETag}, edge.Header{Name: "Vary", Value: "Accept-Encoding"})}
-	switch {
-	case edge.Matches(in.Header("If-None-Match"), a.ETag):
-		out.Status, out.ContentType, out.Body = 304, "", nil
-	case a.Gzip != nil && in.AcceptsGzip():
-		out.Body = a.Gzip
-		out.Headers = append(out.Headers, edge.Header{Name: "Content-Encoding", Value: "gzip"})
-	}
-	return out
 }

@@ -1,12 +1,8 @@
 package edge
 
 import (
-	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -474,21 +470,12 @@ func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 
 // HandleOpenAPI adds GET path, which serves the document without a key.
 func HandleOpenAPI(t *Table, path string, info Info) {
-	document := sync.OnceValues(func() (*openapiFile, error) {
-		plain, err := t.OpenAPI(info)
+	document := sync.OnceValues(func() (*Static, error) {
+		doc, err := t.OpenAPI(info)
 		if err != nil {
 			return nil, err
 		}
-		var packed bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-		if _, err := w.Write(plain); err != nil {
-			return nil, err
-		}
-		if err := w.Close(); err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(plain)
-		return &openapiFile{plain: plain, packed: packed.Bytes(), etag: `"` + hex.EncodeToString(sum[:12]) + `"`}, nil
+		return NewStatic("application/json", doc), nil
 	})
 	HandleRaw(t, Route{
 		Method: http.MethodGet, Path: path, ID: "getOpenAPI", Summary: "The OpenAPI document", Tag: "Service",
@@ -499,21 +486,6 @@ func HandleOpenAPI(t *Table, path string, info Info) {
 		if err != nil {
 			return nil, err
 		}
-		a := &RawAnswer{ContentType: "application/json", Body: f.plain, Headers: []Header{
-			{"ETag", f.etag}, {"Cache-Control", "no-cache"}, {"Vary", "Accept-Encoding"},
-		}}
-		if Matches(in.Header("If-None-Match"), f.etag) {
-			return &RawAnswer{Status: http.StatusNotModified, Headers: a.Headers}, nil
-		}
-		if in.AcceptsGzip() {
-			a.Body = f.packed
-			a.Headers = append(a.Headers, Header{"Content-Encoding", "gzip"})
-		}
-		return a, nil
+		return f.Answer(in, Header{"Cache-Control", "no-cache"}), nil
 	})
-}
-
-type openapiFile struct {
-	plain, packed []byte
-	etag          string
 }

@@ -115,8 +115,8 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.ReadCloser.Read(b)
 }
 
-// AcceptsGzip reports whether the answer may be compressed with gzip.
-func (r *Raw) AcceptsGzip() bool {
+// acceptsGzip reports whether the answer may be compressed with gzip.
+func (r *Raw) acceptsGzip() bool {
 	for one := range strings.SplitSeq(r.Header("Accept-Encoding"), ",") {
 		name, q, weighted := strings.Cut(strings.ReplaceAll(one, " ", ""), ";q=")
 		if !strings.EqualFold(name, "gzip") {
@@ -128,8 +128,8 @@ func (r *Raw) AcceptsGzip() bool {
 	return false
 }
 
-// Matches reports whether an If-None-Match field contains the tag.
-func Matches(field, tag string) bool {
+// matches reports whether an If-None-Match field contains the tag.
+func matches(field, tag string) bool {
 	for one := range strings.SplitSeq(field, ",") {
 		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
 			return true

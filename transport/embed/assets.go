@@ -21,26 +21,14 @@ func (e *Embed) assetRoutes(t *edge.Table) {
 }
 
 func (e *Embed) script(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
-	bundle, ok := e.Bundle()
-	if !ok {
+	bundle := e.Bundle()
+	if bundle == nil {
 		return nil, problem.New(problem.CodeEmbedBundleUnavailable, "This build of the service has no widget: build it with make build.")
 	}
-	a := &edge.RawAnswer{ContentType: "text/javascript; charset=utf-8", Body: bundle.JS, Headers: []edge.Header{
-		{Name: "ETag", Value: bundle.ETag},
-		{Name: "Cache-Control", Value: "public, max-age=300, stale-while-revalidate=86400"},
-		{Name: "Vary", Value: "Accept-Encoding"},
-		{Name: "Access-Control-Allow-Origin", Value: "*"}, // a page may pin the script by its hash
-		{Name: "Cross-Origin-Resource-Policy", Value: "cross-origin"},
-	}}
-	if edge.Matches(in.Header("If-None-Match"), bundle.ETag) {
-		a.Status, a.ContentType, a.Body = 304, "", nil
-		return a, nil
-	}
-	if in.AcceptsGzip() {
-		a.Body = bundle.Gzip
-		a.Headers = append(a.Headers, edge.Header{Name: "Content-Encoding", Value: "gzip"})
-	}
-	return a, nil
+	return bundle.Answer(in,
+		edge.Header{Name: "Cache-Control", Value: "public, max-age=300, stale-while-revalidate=86400"},
+		edge.Header{Name: "Access-Control-Allow-Origin", Value: "*"}, // a page may pin the script by its hash
+		edge.Header{Name: "Cross-Origin-Resource-Policy", Value: "cross-origin"}), nil
 }
 
 func (e *Embed) demo(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {

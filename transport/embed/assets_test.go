@@ -2,30 +2,22 @@ package embed_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"html"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"agentsvc/transport/edge"
 	"agentsvc/transport/embed"
-	"agentsvc/transport/embed/widget"
 )
 
 const script = "/embed/v1/widget.js"
 
 // a bundle that compresses.
-func (w *world) bundled() widget.Asset {
-	w.t.Helper()
-	js := []byte(strings.Repeat("console.log(1);", 500))
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, err := z.Write(js)
-	w.must(err)
-	w.must(z.Close())
-	a := widget.Asset{JS: js, Gzip: b.Bytes(), ETag: `"abc"`}
-	w.bundle.Store(&a)
+func (w *world) bundled() *edge.Static {
+	a := edge.NewStatic("text/javascript; charset=utf-8", []byte(strings.Repeat("console.log(1);", 500)))
+	w.bundle.Store(a)
 	return a
 }
 
@@ -76,7 +68,7 @@ func TestTheWidgetIsServed(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		w.must(err)
 		resp.Body.Close()
-		want, coding := asset.JS, ""
+		want, coding := asset.Body, ""
 		if c.gzipped {
 			want, coding = asset.Gzip, "gzip"
 		}

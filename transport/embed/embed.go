@@ -84,8 +84,8 @@ type Config struct {
 	PublicURL string
 	// Production hides the demo page.
 	Production bool
-	// Bundle returns the widget, if this build has it; nil means widget.Bundle.
-	Bundle func() (widget.Asset, bool)
+	// Bundle returns the widget, nil if this build has none; nil means widget.Bundle.
+	Bundle func() *edge.Static
 	// Live reports whether this node still holds its lease; while it does not, the cache
 	// counts as empty. nil means always.
 	Live func() bool

@@ -50,7 +50,6 @@ import (
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/embed"
 	"agentsvc/transport/embed/session"
-	"agentsvc/transport/embed/widget"
 	"agentsvc/transport/model/simulated"
 	"agentsvc/transport/platform"
 )
@@ -83,8 +82,8 @@ type world struct {
 	clock    *clock
 	addr     string // host and port
 	tokenTTL time.Duration
-	bundle   atomic.Pointer[widget.Asset] // nil: there is none
-	down     atomic.Bool                  // the node has no lease
+	bundle   atomic.Pointer[edge.Static] // nil: there is none
+	down     atomic.Bool                 // the node has no lease
 	a, b     party
 }
 
@@ -215,12 +214,7 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	t.Cleanup(w.models.Release)
 
 	cfg := embed.Config{Rows: store.NewEmbedKeys(system, keys), Store: w.tables, Limits: limits{bucket.Embed{Ledger: ledger}, hold.EmbedStreams{Semaphores: holds}}, Streams: relays{hubs}, Signer: w.signer,
-		TokenTTL: time.Hour, PublicURL: service, Now: w.clock.now, Bundle: func() (widget.Asset, bool) {
-			if b := w.bundle.Load(); b != nil {
-				return *b, true
-			}
-			return widget.Asset{}, false
-		}}
+		TokenTTL: time.Hour, PublicURL: service, Now: w.clock.now, Bundle: w.bundle.Load}
 	with(&cfg)
 	w.tokenTTL = cfg.TokenTTL
 	w.embed = embed.New(cfg)

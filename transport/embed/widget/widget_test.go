@@ -18,17 +18,17 @@ func TestABinaryBuiltWithoutTheBundleSaysSo(t *testing.T) {
 		"never built":  {"dist/.gitignore": {Data: []byte("*")}},
 		"an empty one": {"dist/widget.js": {}},
 	} {
-		if a, ok := load(files); ok || a.JS != nil {
-			t.Errorf("%s: there is a bundle of %d bytes", name, len(a.JS))
+		if a := load(files); a != nil {
+			t.Errorf("%s: there is a bundle of %d bytes", name, len(a.Body))
 		}
 	}
 }
 
 func TestTheAssetIsTheBundle(t *testing.T) {
 	js := []byte(strings.Repeat("console.log(1);", 100))
-	a, ok := load(fstest.MapFS{"dist/widget.js": {Data: js}})
-	if !ok || !bytes.Equal(a.JS, js) {
-		t.Fatalf("loaded %q, %v", a.JS, ok)
+	a := load(fstest.MapFS{"dist/widget.js": {Data: js}})
+	if a == nil || !bytes.Equal(a.Body, js) {
+		t.Fatalf("loaded %+v", a)
 	}
 	r, err := gzip.NewReader(bytes.NewReader(a.Gzip))
 	if err != nil {
@@ -43,7 +43,7 @@ func TestTheAssetIsTheBundle(t *testing.T) {
 	if !regexp.MustCompile(`^"[0-9a-f]{32}"$`).MatchString(a.ETag) {
 		t.Errorf("ETag %s", a.ETag)
 	}
-	other, _ := load(fstest.MapFS{"dist/widget.js": {Data: append(js, ' ')}})
+	other := load(fstest.MapFS{"dist/widget.js": {Data: append(js, ' ')}})
 	if other.ETag == a.ETag {
 		t.Error("another content has the same ETag")
 	}
@@ -52,9 +52,9 @@ func TestTheAssetIsTheBundle(t *testing.T) {
 // Bundle serves the output of go generate; if that did not run, Bundle says so.
 func TestBundleIsWhatIsEmbedded(t *testing.T) {
 	js, err := dist.ReadFile("dist/widget.js")
-	a, ok := Bundle()
-	if ok != (err == nil) || !bytes.Equal(a.JS, js) {
-		t.Errorf("embedded %d bytes (%v), served %d (%v)", len(js), err, len(a.JS), ok)
+	a := Bundle()
+	if (a != nil) != (err == nil) || a != nil && !bytes.Equal(a.Body, js) {
+		t.Errorf("embedded %d bytes (%v), served %+v", len(js), err, a)
 	}
 }
 
