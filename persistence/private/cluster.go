@@ -36,6 +36,7 @@ type cluster struct {
 
 func (c *cluster) data() string     { return filepath.Join(c.home, "data") }
 func (c *cluster) password() string { return filepath.Join(c.home, "password") }
+func (c *cluster) owner() string    { return filepath.Join(c.home, "owner") }
 func (c *cluster) logFile() string  { return filepath.Join(c.home, "postgres.log") }
 
 func (c *cluster) socket() string {
@@ -52,12 +53,12 @@ func (c *cluster) socket() string {
 // locate finds the location of the cluster without changing anything.
 func locate(cfg Config) (*cluster, error) {
 	sum := sha256.Sum256([]byte(cfg.DataDir))
-	c := &cluster{home: filepath.Join(cfg.DataDir, "postgres"), hash: hex.EncodeToString(sum[:8]), uid: -1, gid: -1}
-	moved, err := os.ReadFile(filepath.Join(cfg.DataDir, "postgres.location"))
-	switch {
-	case err == nil:
-		c.home = strings.TrimSpace(string(moved))
-	case !errors.Is(err, fs.ErrNotExist):
+	home, err := homeOf(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{home: home, hash: hex.EncodeToString(sum[:8]), uid: -1, gid: -1}
+	if err := c.ownedBy(cfg.DataDir); err != nil {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
@@ -84,6 +85,52 @@ func locate(cfg Config) (*cluster, error) {
 	}
 	return nil, errors.New("the private Postgres must not run as root, and this machine has neither a user postgres nor nobody: " +
 		"install the package postgresql, which makes one, or run svc under another user")
+}
+
+// homeOf returns the directory of the cluster of a data directory.
+func homeOf(dataDir string) (string, error) {
+	moved, err := os.ReadFile(filepath.Join(dataDir, "postgres.location"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return filepath.Join(dataDir, "postgres"), nil
+	}
+	return strings.TrimSpace(string(moved)), err
+}
+
+// ownedBy returns an error if the cluster belongs to another data directory than this one. A copy of a
+// data directory names the cluster of its original, and would otherwise work on the original's rows.
+func (c *cluster) ownedBy(dataDir string) error {
+	recorded, err := os.ReadFile(c.owner())
+	if errors.Is(err, fs.ErrNotExist) { // never started, or by a version that recorded no owner
+		return nil
+	}
+	owner := strings.TrimSpace(string(recorded))
+	if err != nil || owner == dataDir {
+		return err
+	}
+	home, err := homeOf(owner)
+	if err != nil {
+		return fmt.Errorf("the private Postgres in %s belongs to the data directory %s: %w", c.home, owner, err)
+	}
+	if home != c.home || sameDir(owner, dataDir) { // the data directory was moved, the cluster copied, or the path is another one
+		return nil
+	}
+	return fmt.Errorf("the file postgres.location of %s names the private Postgres in %s, which belongs to the data directory %s: "+
+		"copy that Postgres too (cp -a) and write the path of its copy into the file", dataDir, c.home, owner)
+}
+
+// claim records the data directory in the cluster.
+func (c *cluster) claim(dataDir string) error {
+	recorded, err := os.ReadFile(c.owner())
+	if err == nil && strings.TrimSpace(string(recorded)) == dataDir {
+		return nil
+	}
+	return writeFile(c.owner(), []byte(dataDir+"\n"), 0o600, c.uid, c.gid)
+}
+
+func sameDir(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // settle creates the cluster's directory, finds the binaries that fit, and places the cluster

@@ -10,5 +10,6 @@
 //
 // As root the server runs under an unprivileged user. If that user cannot reach the data
 // directory, the cluster lies in /var/lib/svc/<hash>, and the file <data>/postgres.location
-// names it.
+// names it. The file owner in the cluster's directory names the data directory in turn, so that a copy of
+// that is not taken for the original.
 package private

@@ -160,8 +160,8 @@ func (s *Server) Stop(ctx context.Context) error {
 }
 
 // own creates and starts the cluster; the caller holds the lock of the data directory. A copy
-// of that directory may name the same cluster outside it: ErrInUse while the other one's owner
-// runs it.
+// of that directory may name the same cluster outside it: it is refused, with ErrInUse if the cluster does not
+// say yet to which of them it belongs and the other one runs it.
 func own(ctx context.Context, cfg Config) (_ *Server, err error) {
 	c, err := locate(cfg)
 	if err != nil {
@@ -180,6 +180,9 @@ func own(ctx context.Context, cfg Config) (_ *Server, err error) {
 			home.Close()
 		}
 	}()
+	if err := c.claim(cfg.DataDir); err != nil {
+		return nil, fmt.Errorf("record the owner of the private Postgres: %w", err)
+	}
 	if err := c.stopSurvivors(ctx); err != nil {
 		return nil, err
 	}

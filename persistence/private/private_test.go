@@ -326,11 +326,68 @@ func TestARecoveryMayTakeLong(t *testing.T) {
 	}
 }
 
-// A copy of a data directory whose cluster lies outside names the same cluster.
+// A copy of a data directory whose cluster lies outside names the cluster of the original.
+func TestACopyDoesNotOpenTheOriginal(t *testing.T) {
+	elsewhere, above := dataDirectory(t), dataDirectory(t)
+	dir, twin := filepath.Join(above, "data"), filepath.Join(above, "twin")
+	home, copied := filepath.Join(elsewhere, "home"), filepath.Join(elsewhere, "copied")
+	names := func(dir, home string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(dir, 0o711), os.WriteFile(filepath.Join(dir, "postgres.location"), []byte(home+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names(dir, home)
+	names(twin, home)
+	first := open(t, Config{DataDir: dir})
+	exec1(t, first, "CREATE TABLE of (v text); INSERT INTO of VALUES ('both')")
+	refused := func(when string) {
+		t.Helper()
+		for _, cfg := range []Config{{}, {Share: true}, {Share: true, Existing: true}} {
+			cfg.DataDir = twin
+			if s, err := Open(t.Context(), cfg); err == nil {
+				t.Fatalf("%s: the copy opened %s", when, s.cluster.home)
+			} else {
+				wantWords(t, err, "postgres.location of "+twin, home+",", "belongs to the data directory "+dir, "write the path of its copy into the file")
+			}
+		}
+	}
+	before := first.Pid()
+	refused("while the original runs")
+	if got := query1(t, first, "SELECT v FROM of"); got != "both" || first.Pid() != before {
+		t.Fatal("the original was stopped")
+	}
+	testkit.Stop(t, first.Stop)
+	refused("while the original does not run")
+
+	if out, err := exec.Command("cp", "-a", home, copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	names(twin, copied)
+	second := open(t, Config{DataDir: twin})
+	exec1(t, second, "UPDATE of SET v = 'the copy'")
+	first = open(t, Config{DataDir: dir})
+	if got := query1(t, first, "SELECT v FROM of"); got != "both" {
+		t.Fatalf("the original holds %q", got)
+	}
+	testkit.Stop(t, first.Stop)
+	testkit.Stop(t, second.Stop)
+
+	moved := filepath.Join(above, "moved")
+	if err := os.Rename(dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	if got := query1(t, open(t, Config{DataDir: moved}), "SELECT v FROM of"); got != "both" {
+		t.Fatalf("the data directory that was moved holds %q", got)
+	}
+}
+
+// A cluster of a version that recorded no owner: while the original runs it is not stopped by a copy.
 func TestACopyDoesNotStopTheOriginal(t *testing.T) {
 	dir, twin := dataDirectory(t), dataDirectory(t)
 	first := open(t, Config{DataDir: dir})
-	if err := os.WriteFile(filepath.Join(twin, "postgres.location"), []byte(filepath.Join(dir, "postgres")+"\n"), 0o600); err != nil {
+	home := filepath.Join(dir, "postgres")
+	if err := errors.Join(os.Remove(filepath.Join(home, "owner")), os.WriteFile(filepath.Join(twin, "postgres.location"), []byte(home+"\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, share := range []bool{false, true} {
@@ -342,10 +399,6 @@ func TestACopyDoesNotStopTheOriginal(t *testing.T) {
 	before := first.Pid()
 	if got := query1(t, first, "SELECT 'up'"); got != "up" || first.Pid() != before {
 		t.Fatal("the original was stopped")
-	}
-	testkit.Stop(t, first.Stop)
-	if got := query1(t, open(t, Config{DataDir: twin}), "SELECT 'up'"); got != "up" {
-		t.Fatal(got)
 	}
 }
 
