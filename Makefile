@@ -15,7 +15,7 @@ generate: ## build the chat widget and the web console, which the binary embeds 
 	$(GO) generate ./transport/embed/widget ./transport/console
 
 build: generate ## build the one binary, bin/svc
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/svc
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/svc
 
 run: build ## a first look: a node with a private Postgres, a tenant, a key and a sample agent
 	$(BIN) dev
