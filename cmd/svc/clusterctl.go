@@ -32,9 +32,9 @@ func clusterCommand() *cobra.Command {
 	})}
 	drain := &cobra.Command{
 		Use:   "drain NODE",
-		Short: "move a node's work to the others; it stays up, and its /readyz is red",
-		Long: "Moves a node's work to the others. The node stays up, answers what still reaches it, and its /readyz is red, until it is\n" +
-			"stopped or until --undo. NODE is its address, its id, or at least the last 8 hex digits of its id.",
+		Short: "move a node's work to the others; it stays up, and its /readyz answers 503",
+		Long: "Moves a node's work to the others. The node stays up and answers what still reaches it, and its /readyz answers 503, until\n" +
+			"it is stopped or until --undo. NODE is its address, its id, or at least the last 8 hex digits of its id.",
 		Args: cobra.ExactArgs(1),
 	}
 	undo := drain.Flags().Bool("undo", false, "undo the drain")

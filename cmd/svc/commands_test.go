@@ -130,6 +130,17 @@ func TestDidYouMean(t *testing.T) {
 	}
 }
 
+// A node that seals with a key that another node does not know is refused: with several nodes each one knows the
+// new key before the first one seals with it.
+func TestTheHelpOfResealHasTheOrderOfSeveralNodes(t *testing.T) {
+	out, _, _ := svc(t, nil, "reseal", "--help")
+	_, several, _ := strings.Cut(strings.Join(strings.Fields(out), " "), "Several nodes:")
+	known, exchanged := strings.Index(several, "with the new key in SVC_MASTER_KEY_PREVIOUS"), strings.Index(several, "with the two exchanged")
+	if known < 0 || exchanged < known {
+		t.Errorf("svc reseal --help does not say in which order several nodes get a new key:\n%s", out)
+	}
+}
+
 func TestVersionFlag(t *testing.T) {
 	out, _, code := svc(t, nil, "--version")
 	if code != 0 || out != "svc "+version+"\n" {

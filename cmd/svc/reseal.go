@@ -20,9 +20,12 @@ func resealCommand() *cobra.Command {
 		Long: `Rotation of the master key, while the servers run:
 
   1. Make a key: openssl rand -base64 32
-  2. Restart every server with it as SVC_MASTER_KEY and the old one in
+  2. One node: restart it with the new key as SVC_MASTER_KEY and the old one in
      SVC_MASTER_KEY_PREVIOUS (comma-separated). In development the first key is
      in the file master.key of the data directory.
+     Several nodes: a node that seals with a key that another one does not know
+     is refused. First restart node by node with the new key in
+     SVC_MASTER_KEY_PREVIOUS, then node by node with the two exchanged.
   3. Run svc reseal in the same environment. It can be stopped and run again.
   4. When it says that no previous key is needed, restart without
      SVC_MASTER_KEY_PREVIOUS. Old backups still need the old key. What browsers

@@ -65,7 +65,7 @@ func agentsCreateCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	name := cmd.Flags().String("name", "", "for people")
-	slug := cmd.Flags().String("slug", "", "its name for commands and other agents; made from the name if not given")
+	slug := cmd.Flags().String("slug", "", "name for commands and other agents (default: made from --name)")
 	description := cmd.Flags().String("description", "", "for people")
 	manifest := cmd.Flags().String("manifest", "", manifestHelp)
 	publish := cmd.Flags().Bool("publish", false, "publish the version")

@@ -126,7 +126,7 @@ func (f *embedKeyFlags) add(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.origins, "origin", nil, "where it may be used: https://host[:port], or * for everywhere; may be given several times")
 	flags.IntVar(&f.rate, "rate", 60, "messages a minute, of all visitors together")
 	flags.StringVar(&f.theme, "theme", "", "how the widget looks, a JSON object: itself, @ and a file, or - for the input")
-	flags.StringVar(&f.config, "config", "", "what the widget says, likewise")
+	flags.StringVar(&f.config, "config", "", "texts of the widget, a JSON object: itself, @ and a file, or - for the input")
 	flags.BoolVar(&f.required, "identity-required", false, "visitors have to be identified by your back end")
 }
 

@@ -348,7 +348,7 @@ func skillsGrantCommand() *cobra.Command {
 
 func skillsRevokeCommand() *cobra.Command {
 	return asking(&cobra.Command{
-		Use: "revoke SKILL GRANT", Short: "take a grant of a skill away; the next call is refused already", Args: cobra.ExactArgs(2), ValidArgsFunction: completes(skillKind, 1),
+		Use: "revoke SKILL GRANT", Short: "remove a grant of a skill; calls are refused from then on", Args: cobra.ExactArgs(2), ValidArgsFunction: completes(skillKind, 1),
 		RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
 			if err != nil {

@@ -177,7 +177,7 @@ func webhooksRedeliverCommand() *cobra.Command {
 
 func webhooksRecoverCommand() *cobra.Command {
 	var since *string
-	cmd := onOne(endpointKind, "recover", "send everything again that has failed since then", func(cmd *cobra.Command, c *Client, path string) error {
+	cmd := onOne(endpointKind, "recover", "send again every delivery that failed since --since", func(cmd *cobra.Command, c *Client, path string) error {
 		from, err := readSince(*since, time.Now())
 		if err != nil {
 			return cli.WrongUse(fmt.Errorf("--since: %w", err))

@@ -69,7 +69,7 @@ func workflowsCreateCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	name := cmd.Flags().String("name", "", "for people")
-	slug := cmd.Flags().String("slug", "", "how commands call it; made from the name without it")
+	slug := cmd.Flags().String("slug", "", "name for commands (default: made from --name)")
 	definition := cmd.Flags().String("definition", "", definitionHelp)
 	publish := cmd.Flags().Bool("publish", false, "publish the version")
 	cli.Required(cmd, "name", "definition")
