@@ -3,9 +3,11 @@ package house
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -131,6 +133,130 @@ func TestCommentsNameDecisionsThatExist(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Each metric that a table of the operator guide marks with an alert has a row that says what to do.
+func TestTheGuideExplainsTheAlerts(t *testing.T) {
+	guide := read(t, "docs/operator-guide.md")
+	_, table, _ := strings.Cut(guide, "\n### Alerts\n")
+	if table, _, _ = strings.Cut(table, "\n### "); table == "" {
+		t.Fatal("the operator guide has no section of alerts")
+	}
+	marked := regexp.MustCompile(`(?m)^\| (`+"`svc_.*"+`\*\*alert.*)$`).FindAllString(guide, -1)
+	if len(marked) < 10 {
+		t.Errorf("only %d metrics with an alert found: the check is void", len(marked))
+	}
+	for _, row := range marked {
+		name := regexp.MustCompile("`svc_[a-z_]+`").FindString(row)
+		if !regexp.MustCompile(`(?m)^\| ` + name + ` [^|]*\| \S[^|]* \| \S[^|]* \|$`).MatchString(table) {
+			t.Errorf("the operator guide marks %s with an alert, and Alerts does not say what to do", name)
+		}
+	}
+}
+
+// The binary of make build needs no library of the machine on which it runs, and the proxies of the
+// documents are the one in deploy/.
+func TestTheGuideSaysWhatIsBuiltAndDeployed(t *testing.T) {
+	if !regexp.MustCompile(`(?m)^build:.*\n\tCGO_ENABLED=0 \$\(GO\) build `).MatchString(read(t, "Makefile")) {
+		t.Error("make build does not say CGO_ENABLED=0: the operator guide calls bin/svc static")
+	}
+	listen := regexp.MustCompile(`(?m)^\s*listen .*ssl.*$`)
+	guide, file := listen.FindString(read(t, "docs/operator-guide.md")), listen.FindString(read(t, "deploy/nginx.conf"))
+	if strings.TrimSpace(guide) != strings.TrimSpace(file) || file == "" {
+		t.Errorf("docs/operator-guide.md has %q, deploy/nginx.conf %q", guide, file)
+	}
+}
+
+// errorMessages returns the messages that a file logs at error, with their positions.
+func errorMessages(f file) map[string]token.Pos {
+	// atError reports whether an expression begins an event at error, or at a level of a library's own.
+	atError := func(n ast.Node) (is bool) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			on := ""
+			switch x := sel.X.(type) {
+			case *ast.Ident:
+				on = x.Name
+			case *ast.SelectorExpr:
+				on = x.Sel.Name
+			}
+			is = is || strings.EqualFold(on, "log") && (sel.Sel.Name == "Error" || sel.Sel.Name == "WithLevel")
+			return true
+		})
+		return is
+	}
+	out := map[string]token.Pos{}
+	for _, decl := range f.ast.Decls {
+		events := map[string]bool{} // variables of this function that may hold such an event
+		ast.Inspect(decl, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				if id, ok := n.Lhs[0].(*ast.Ident); ok && atError(n.Rhs[0]) {
+					events[id.Name] = true
+				}
+			case *ast.CallExpr:
+				sel, ok := n.Fun.(*ast.SelectorExpr)
+				if !ok || sel.Sel.Name != "Msg" || len(n.Args) != 1 {
+					return true
+				}
+				found := atError(sel.X)
+				ast.Inspect(sel.X, func(n ast.Node) bool {
+					id, ok := n.(*ast.Ident)
+					found = found || ok && events[id.Name]
+					return true
+				})
+				if lit, ok := n.Args[0].(*ast.BasicLit); ok && found {
+					if text, err := strconv.Unquote(lit.Value); err == nil {
+						out[text] = n.Pos()
+					}
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// Each message at error needs an operator: the operator guide says of each what it means and what to do, and
+// of no other one.
+func TestTheGuideExplainsTheMessagesAtError(t *testing.T) {
+	_, table, ok := strings.Cut(read(t, "docs/operator-guide.md"), "\n### Messages at error\n")
+	if table, _, ok = strings.Cut(table, "\n## "); !ok {
+		t.Fatal("the operator guide has no section of messages at error")
+	}
+	explained := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`[^|]*`"+`) \| \S[^|]* \| \S[^|]* \|$`).FindAllStringSubmatch(table, -1) {
+		for _, message := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			explained[message[1]] = true
+		}
+	}
+	logged := map[string]bool{}
+	for _, f := range files {
+		if f.test || forTests(f.dir) {
+			continue
+		}
+		for message, at := range errorMessages(f) {
+			logged[message] = true
+			if !explained[message] {
+				t.Errorf("%s: %q is logged at error, and the operator guide does not say what to do (Messages at error)", fset.Position(at), message)
+			}
+		}
+	}
+	for message := range explained {
+		if !logged[message] {
+			t.Errorf("the operator guide explains %q, which is not logged at error", message)
+		}
+	}
+	if len(logged) < 30 {
+		t.Errorf("only %d messages at error found: the check is void", len(logged))
 	}
 }
 

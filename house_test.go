@@ -534,7 +534,7 @@ func TestTheOperatorGuideIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	guide := string(b)
-	metrics, checks := map[string]bool{}, 0
+	metrics, checks, credentials := map[string]bool{}, 0, 0
 	for _, f := range files {
 		switch {
 		case f.test:
@@ -543,6 +543,13 @@ func TestTheOperatorGuideIsComplete(t *testing.T) {
 				metrics[name] = true
 				if !strings.Contains(guide, "`"+name+"`") {
 					t.Errorf("the metric %s is not in docs/operator-guide.md", name)
+				}
+			}
+		case f.dir == "transport/mcp": // the variables in which a stdio server gets its credential
+			for _, name := range literals(f, regexp.MustCompile(`^MCP_[A-Z_]+=$`)) {
+				name, credentials = "`"+strings.TrimSuffix(name, "=")+"`", credentials+1
+				if !strings.Contains(guide, name) || !strings.Contains(read(t, "docs/api-guide.md"), name) {
+					t.Errorf("the variable %s of stdio tool servers is not in docs/operator-guide.md and docs/api-guide.md", name)
 				}
 			}
 		case f.path == "cmd/svc/config.go":
@@ -558,6 +565,9 @@ func TestTheOperatorGuideIsComplete(t *testing.T) {
 				t.Errorf("the check %q of svc doctor is not in docs/operator-guide.md", check)
 			}
 		}
+	}
+	if credentials < 2 {
+		t.Error("no variable of stdio tool servers found: the check is void")
 	}
 	if checks < 10 {
 		t.Errorf("only %d checks of svc doctor found: the check is void", checks)
