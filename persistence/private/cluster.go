@@ -100,7 +100,9 @@ func homeOf(dataDir string) (string, error) {
 // data directory names the cluster of its original, and would otherwise work on the original's rows.
 func (c *cluster) ownedBy(dataDir string) error {
 	recorded, err := os.ReadFile(c.owner())
-	if errors.Is(err, fs.ErrNotExist) { // never started, or by a version that recorded no owner
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		// Never started, or by a version that recorded no owner; or this process may not enter the directory,
+		// and opens nothing in it.
 		return nil
 	}
 	owner := strings.TrimSpace(string(recorded))
