@@ -19,8 +19,12 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// maxFaults bounds the faults, and the warnings, that one definition is told.
-const maxFaults = 100
+// maxFaults bounds the faults, and the warnings, that one definition is told. If there are more, the
+// message of the last one ends with andMore.
+const (
+	maxFaults = 100
+	andMore   = " (there are more than the 100 that are named)"
+)
 
 // Report is what Validate found. Paths begin with the name that the caller gave.
 type Report struct {
@@ -79,7 +83,7 @@ type validator struct {
 
 	nodes []*nodeIn
 	edges []*edgeIn
-	byID  map[string]int // the first node with an id
+	byID  map[string]int // the first node with an id; nil if the nodes cannot be read
 	order []int          // of the nodes, sources first; nil if there is a cycle
 	past  []bits         // nodes before a node, if there is no cycle
 }
@@ -107,9 +111,18 @@ type placed struct {
 }
 
 func (v *validator) say(at *path, format string, args ...any) {
-	if len(v.Faults) < maxFaults {
-		v.Faults = append(v.Faults, problem.Field{Path: at.String(), Message: fmt.Sprintf(format, args...)})
+	v.Faults = noted(v.Faults, at, format, args)
+}
+
+// noted is a list with one more fault or warning, within its bound.
+func noted(list []problem.Field, at *path, format string, args []any) []problem.Field {
+	if len(list) < maxFaults {
+		return append(list, problem.Field{Path: at.String(), Message: fmt.Sprintf(format, args...)})
 	}
+	if last := &list[maxFaults-1]; !strings.HasSuffix(last.Message, andMore) {
+		last.Message += andMore
+	}
+	return list
 }
 
 const notNull = "must not be null"
@@ -123,9 +136,7 @@ func (v *validator) required(at *path) {
 }
 
 func (v *validator) warn(at *path, format string, args ...any) {
-	if len(v.Warnings) < maxFaults {
-		v.Warnings = append(v.Warnings, problem.Field{Path: at.String(), Message: fmt.Sprintf(format, args...)})
-	}
+	v.Warnings = noted(v.Warnings, at, format, args)
 }
 
 // readable checks the document as a whole, before anything is read of it.
@@ -185,6 +196,9 @@ func (v *validator) definition(at *path, doc []byte) {
 		v.required(at.key("nodes"))
 	}
 	complete := v.entries(at.key("nodes"), top["nodes"], MaxNodes, v.node)
+	if !complete {
+		v.byID = nil
+	}
 	if complete && len(v.nodes) == 0 && top["nodes"] != nil {
 		v.say(at.key("nodes"), "must have at least one node")
 	}
@@ -499,6 +513,9 @@ func (v *validator) edge(at *path, raw []byte) {
 			s := scan.Text(raw)
 			if i, ok := v.byID[s]; ok {
 				return i
+			}
+			if v.byID == nil { // whether there is such a node is not known
+				return -1
 			}
 			v.say(at.key(name), "names no node of the definition: %q", clip(s))
 		}

@@ -218,6 +218,36 @@ func TestFaultsAreToldTogether(t *testing.T) {
 	}
 }
 
+// Where the nodes cannot be read, nothing is said of nodes that edges name.
+func TestNodesThatCannotBeReadAreOneFault(t *testing.T) {
+	chain := strings.Repeat(`{"from": "n0", "to": "n1"},`, 199) + `{"from": "n0", "to": 1, "if": true}`
+	for nodes, want := range map[string]string{
+		`[` + strings.Repeat(`{},`, MaxNodes) + `{}]`: "definition.nodes: must have at most 200 entries, has 201",
+		`{}`: "definition.nodes: must be a list",
+	} {
+		want += "; definition.edges[199].if: unknown field; definition.edges[199].to: must be a string"
+		if got := lines(validate(t, `{"nodes": `+nodes+`, "edges": [`+chain+`]}`).Faults); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// The last of a hundred faults says whether there are more. So do warnings.
+func TestMoreFaultsThanAreTold(t *testing.T) {
+	list := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+	const more = "(there are more than the 100 that are named)"
+	for n, said := range map[int]int{99: 0, 100: 0, 101: 1, 150: 1} {
+		r := validate(t, one(list(n, `1`)))
+		if got := lines(r.Faults); len(r.Faults) != min(n, 100) || strings.Count(got, more) != said || said > 0 && !strings.HasSuffix(got, more) {
+			t.Errorf("%d faults: it tells %d: %s", n, len(r.Faults), got)
+		}
+		r = validate(t, `{"nodes": [`+delays("a b")+`], "edges": [`+list(n+1, `{"from": "a", "to": "b"}`)+`]}`)
+		if got := lines(r.Warnings); len(r.Faults) > 0 || len(r.Warnings) != min(n, 100) || strings.Count(got, more) != said || said > 0 && !strings.HasSuffix(got, more) {
+			t.Errorf("%d warnings: it tells %d: %s", n, len(r.Warnings), got)
+		}
+	}
+}
+
 func TestWhatIsAccepted(t *testing.T) {
 	for name, doc := range map[string]string{
 		"one node":                       def("a", ""),
