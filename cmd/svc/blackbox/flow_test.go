@@ -42,6 +42,9 @@ type flowDeed func(context.Context, *flows, *flowTale) error
 // flowDecision is a decision, and the answer to it.
 type flowDecision struct{ action, feedback, edited, answer string }
 
+// crowds are the decisions that a gate gets fifty at a time, in turn.
+var crowds = map[string][]string{crowded50: {"approve"}, crowdDiffers: {"approve", "reject", "respond"}}
+
 var (
 	approves = flowDecision{"approve", "", "", "approved"}
 	rejects  = flowDecision{"reject", "no", "", "rejected"}
@@ -59,7 +62,9 @@ const (
 	raceCancel   = "a cancel and the last end"
 	raceApproval = "an approval and a cancel"
 	fiftyAtOnce  = "fifty decisions"
+	fiftyDiffer  = "fifty decisions that differ"
 	crowded50    = "fifty approvals at once"
+	crowdDiffers = "fifty decisions at once, a third of each kind"
 	eitherAnswer = "approved or ALREADY_DECIDED"
 )
 
@@ -222,6 +227,13 @@ var flowStories = []flowStory{
 		ends:    map[string]object{"succeeded": {"outputs": object{"g": leftNothing, "z": leftNothing}, "variables": object{"passed": true}}},
 	},
 	{
+		name:    fiftyDiffer,
+		nodes:   []object{gateNode("g"), setNode("z", object{"passed": true})},
+		edges:   [][]string{{"g", "z"}},
+		decides: map[string]flowDecision{"gate g": {action: crowdDiffers}},
+		ends:    map[string]object{"succeeded": {"outputs": object{"g": leftNothing, "z": leftNothing}, "variables": object{"passed": true}}, "failed GATE_REJECTED": nil},
+	},
+	{
 		name:  raceEvent,
 		nodes: []object{eventNode("e", "go", "timeout_minutes", shortly)},
 		does: map[string]flowDeed{"e waits": func(ctx context.Context, w *flows, x *flowTale) error {
@@ -335,10 +347,10 @@ type flowTale struct {
 	frames  []client.Frame // heard while it happened, over reconnects
 	err     error          // why it was not told to its end
 
-	cancelled string // what the cancel answered, empty: it was not cancelled
-	accepted  bool   // the event of a race was accepted
-	approved  string // what the approval of a race answered
-	counted   int    // decisions of fifty that count
+	cancelled string   // what the cancel answered, empty: it was not cancelled
+	accepted  bool     // the event of a race was accepted
+	approved  string   // what the approval of a race answered
+	counted   []string // the answers of those of fifty decisions that count
 
 	mu    sync.Mutex // guards wrong
 	wrong []string   // answers that must not be
@@ -445,8 +457,8 @@ func (w *flows) decideFlow(ctx context.Context, x *flowTale, approval string) er
 		return nil
 	}
 	k := &asking{order: x.id + v.about(), approval: approval}
-	if d.action == crowded50 {
-		return w.crowdFlow(ctx, x, k)
+	if actions := crowds[d.action]; actions != nil {
+		return w.crowdFlow(ctx, x, k, actions)
 	}
 	got, err := w.verb(ctx, k, w.first, d.action, strings.ReplaceAll(d.edited, "ID", x.id), d.feedback, "")
 	if err != nil {
@@ -459,22 +471,27 @@ func (w *flows) decideFlow(ctx context.Context, x *flowTale, approval string) er
 	return nil
 }
 
-// crowdFlow approves a gate by fifty requests at a time, of two people.
-func (w *flows) crowdFlow(ctx context.Context, x *flowTale, k *asking) error {
+// crowdFlow decides on a gate by fifty requests at a time, of two people.
+func (w *flows) crowdFlow(ctx context.Context, x *flowTale, k *asking, actions []string) error {
 	got, errs := make([]string, 50), make([]error, 50)
 	begin := make(chan struct{})
 	var wg sync.WaitGroup
+	first := rand.IntN(len(actions)) // else one of them would come first more often
 	for i := range got {
+		action, feedback := actions[(first+i/2)%len(actions)], ""
+		if action != "approve" {
+			feedback = "so be it"
+		}
 		wg.Go(func() {
 			<-begin
-			got[i], errs[i] = w.verb(ctx, k, []*caller{w.first, w.second}[i%2], "approve", "", "", fmt.Sprint(i))
+			got[i], errs[i] = w.verb(ctx, k, []*caller{w.first, w.second}[i%2], action, "", feedback, fmt.Sprint(i))
 		})
 	}
 	close(begin)
 	wg.Wait()
 	for _, g := range got {
 		if g != "ALREADY_DECIDED" {
-			x.counted++
+			x.counted = append(x.counted, g)
 		}
 	}
 	return errors.Join(errs...)

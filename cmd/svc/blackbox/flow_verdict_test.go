@@ -474,7 +474,7 @@ func (x *flowTale) holdApprovals(e *flowEvidence, rule ruling) {
 		if a == nil {
 			continue
 		}
-		want := map[string][]string{"approve": {"approved"}, "reject": {"rejected"}, "respond": {"responded"}, "edit": {"edited"}, crowded50: {"approved"}, "": {"cancelled", "expired"}}[x.decides[a.about()].action]
+		want := map[string][]string{"approve": {"approved"}, "reject": {"rejected"}, "respond": {"responded"}, "edit": {"edited"}, crowded50: {"approved"}, crowdDiffers: {"approved", "rejected", "responded"}, "": {"cancelled", "expired"}}[x.decides[a.about()].action]
 		if e.run.Run.Status != "succeeded" { // others may have ended the run before
 			want = append(want[:len(want):len(want)], "cancelled")
 		}
@@ -494,8 +494,9 @@ func (x *flowTale) holdOutcome(e *flowEvidence, end string, rule ruling) {
 	case x.decides["gate g"].answer == eitherAnswer && len(e.approvals) == 1:
 		is := e.approvals[0].Status
 		rule(lawOneOutcome, (x.approved == "approved") == (is == "approved") && (is == "approved" || status == "cancelled"), "the approval was answered %q and is %s, it is %s", x.approved, is, end)
-	case x.decides["gate g"].action == crowded50:
-		rule(lawOneOutcome, x.counted == 1, "%d of fifty decisions count", x.counted)
+	case crowds[x.decides["gate g"].action] != nil && len(e.approvals) == 1:
+		is := e.approvals[0].Status
+		rule(lawOneOutcome, len(x.counted) == 1 && x.counted[0] == is && (is == "approved") == (status == "succeeded"), "of fifty decisions %v count, the approval is %s, the run %s", x.counted, is, end)
 	}
 }
 
@@ -568,10 +569,11 @@ func TestRacesOfWorkflows(t *testing.T) {
 	n.start()
 	w := newFlowScene(t, n)
 	ctx := within(t, time.Minute)
-	names := []string{raceEvent, raceCancel, raceApproval, fiftyAtOnce}
+	names := []string{raceEvent, raceCancel, raceApproval, fiftyAtOnce, fiftyDiffer}
 	won := map[string]int{}
 	few := func() (missing []string) {
-		for _, end := range []string{raceEvent + ": true ", raceEvent + ": false ", raceCancel + ": false cancelled", raceCancel + ": false succeeded"} {
+		for _, end := range []string{raceEvent + ": true ", raceEvent + ": false ", raceCancel + ": false cancelled", raceCancel + ": false succeeded",
+			fiftyDiffer + ": approved", fiftyDiffer + ": rejected", fiftyDiffer + ": responded"} {
 			if won[end] < 3 {
 				missing = append(missing, end)
 			}
@@ -589,6 +591,10 @@ func TestRacesOfWorkflows(t *testing.T) {
 			break
 		}
 		for _, x := range tales {
+			if x.name == fiftyDiffer {
+				won[x.name+": "+x.counted[0]]++
+				continue
+			}
 			won[fmt.Sprint(x.name, ": ", x.accepted, " ", x.cancelled)]++
 		}
 	}
