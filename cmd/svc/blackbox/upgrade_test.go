@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -107,7 +108,8 @@ func TestUpgradeOfOneNode(t *testing.T) {
 }
 
 // TestUpgradeNodeByNode replaces the nodes of a cluster one by one while tenants are at work: in each mixture of the
-// two builds all stories are told, and all laws of the storm hold.
+// two builds all stories are told, and all laws of the storm hold. A run of a workflow that waits from before the first
+// replacement until after the last one goes on.
 func TestUpgradeNodeByNode(t *testing.T) {
 	file, schema := earlier(t)
 	b := newBed(t, 3, 6*time.Second)
@@ -120,9 +122,14 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	l := newLoad(t, b, b.book)
 	l.subscribes(t, nil)
 	s := &shaker{load: l}
+	y := newYesterday(t)
+	waits := leftWork[slices.IndexFunc(leftWork, func(w work) bool { return w.name == allNodesWait })]
+	y.prepare(within(t, time.Minute), b.client(b.desk.tenant("yesterday"), newBook()))
 	n := crowd{talkers: 2, clerks: 3, tellers: 4, flows: 3, revokers: 1, stalled: 1, visitors: 2, fillers: 1}
 	l.run(t, 20*time.Minute, n, func(ctx context.Context) {
 		s.seen(ctx)
+		waits.begin(t, ctx, y)
+		y.release() // its call and its child may not wait for longer than a call may take
 		for _, m := range b.nodes {
 			s.settle(ctx)
 			b.book.event("node %s is upgraded", m.name)
@@ -138,6 +145,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	b.desk.tool = ""
 
 	s.settle(within(t, time.Minute))
+	waits.after(t, within(t, time.Minute), y)
 	f := s.find(t)
 	r := s.scene.judge(t, s.tales)
 	s.flows.judgeFlows(t, s.ran)

@@ -125,9 +125,18 @@ func (y *yesterday) as(base string) {
 // begin makes a tenant on a running node and lets it begin all of its work.
 func (y *yesterday) begin(ctx context.Context, c *caller) {
 	y.t.Helper()
-	y.c, y.kept["key"], y.kept["tenant"] = c, c.Key, c.Tenant
 	hears := c.subscribe(y.t, ctx, y.sink, "*")
 	y.kept["endpoint"], y.kept["endpoint secret"] = hears.id, hears.secrets[0].secret
+	y.prepare(ctx, c)
+	for _, w := range leftWork {
+		w.begin(y.t, ctx, y)
+	}
+}
+
+// prepare makes what the work of the tenant needs: tools and agents.
+func (y *yesterday) prepare(ctx context.Context, c *caller) {
+	y.t.Helper()
+	y.c, y.kept["key"], y.kept["tenant"] = c, c.Key, c.Tenant
 	server := c.server(y.t, ctx, "shop", y.shop.URL, "none")
 	c.grant(y.t, ctx, object{"source": "mcp", "mcp_server_id": server, "tool_pattern": "*", "effect": "allow"})
 	c.policy(y.t, ctx, object{"tool_pattern": "shop.asks", "risk": "high"})
@@ -137,9 +146,6 @@ func (y *yesterday) begin(ctx context.Context, c *caller) {
 	all := object{"mcp": []object{{"server": "shop", "allow": []string{"*"}}}}
 	y.kept["clerk"] = c.publish(y.t, "Clerk", object{"model": simulatedModel["model"], "tools": all})
 	y.kept["thinker"] = c.publish(y.t, "Thinker", object{"model": object{"provider": "own", "name": "m"}, "tools": all})
-	for _, w := range leftWork {
-		w.begin(y.t, ctx, y)
-	}
 }
 
 // goesOn lets the held servers answer, and looks at what becomes of all work.
@@ -182,11 +188,17 @@ func (y *yesterday) once(name, n string, want int) {
 	}
 }
 
-// leftWork is all work of a yesterday.
-var leftWork = []struct {
+// work is something that waits when a service stops, and what must become of it.
+type work struct {
 	name         string
 	begin, after func(t *testing.T, ctx context.Context, y *yesterday)
-}{
+}
+
+// allNodesWait is the work that is a run of a workflow.
+const allNodesWait = "a workflow whose nodes of all types wait"
+
+// leftWork is all work of a yesterday.
+var leftWork = []work{
 	{
 		name: "a gated call, and a stream that was read up to it",
 		begin: func(t *testing.T, ctx context.Context, y *yesterday) {
@@ -334,7 +346,7 @@ var leftWork = []struct {
 		},
 	},
 	{
-		name: "a workflow whose nodes of all types wait",
+		name: allNodesWait,
 		begin: func(t *testing.T, ctx context.Context, y *yesterday) {
 			definition := strings.NewReplacer("CLERK", y.kept["clerk"], "THINKER", y.kept["thinker"]).Replace(`{"nodes": [
 				{"id": "v", "type": "set", "values": {"who": "{{input.who}}", "n": 7}},
