@@ -474,14 +474,37 @@ func TestAQuickPlan(t *testing.T) {
 	}
 }
 
-// random makes a definition of delay nodes whose edges have conditions on the text of their
-// source, so that every subset of edges can be taken.
-func random(r *rand.Rand) string {
+// random makes a definition of delay, set and condition nodes. Its edges have conditions on what their source leaves,
+// so that every subset of edges can be taken. left says what node i leaves: the text of a delay when it ends, the
+// value of the variable v<i>, or the result of a condition. The latter two read it from the input.
+func random(r *rand.Rand) (doc string, left []string, input json.RawMessage) {
 	n := 1 + r.IntN(20)
-	var ids, edges []string
+	results := []string{"1", "2", "'one'", "true", "false"}
+	var nodes, edges []string
 	order := r.Perm(n)
+	values := map[string]string{}
+	types := make([]NodeType, n)
 	for i := range n {
-		ids = append(ids, fmt.Sprintf("n%d", i))
+		types[i] = []NodeType{Delay, Set, Condition}[r.IntN(3)]
+		text := ""
+		for j := range n {
+			if r.IntN(2) == 0 {
+				text += fmt.Sprintf("<%d>", j)
+			}
+		}
+		key := fmt.Sprintf("k%d", i)
+		switch types[i] {
+		case Set:
+			nodes = append(nodes, fmt.Sprintf(`{"id": "n%d", "type": "set", "values": {"v%d": "{{input.%s}}"}}`, i, i, key))
+			values[key] = fmt.Sprintf("%q", text)
+		case Condition:
+			nodes = append(nodes, fmt.Sprintf(`{"id": "n%d", "type": "condition", "expression": "input.%s"}`, i, key))
+			text = results[r.IntN(len(results))]
+			values[key] = strings.ReplaceAll(text, "'", `"`)
+		default:
+			nodes = append(nodes, fmt.Sprintf(`{"id": "n%d", "type": "delay", "seconds": 1}`, i))
+		}
+		left = append(left, text)
 	}
 	for i := range n {
 		for j := i + 1; j < n && len(edges) < MaxEdges; j++ {
@@ -490,17 +513,29 @@ func random(r *rand.Rand) string {
 			}
 			when := ""
 			if r.IntN(3) > 0 {
-				when = fmt.Sprintf(`, "when": "nodes.n%d.text.contains('<%d>')"`, order[i], order[j])
+				when = map[NodeType]string{
+					Delay:     fmt.Sprintf("nodes.n%d.text.contains('<%d>')", order[i], order[j]),
+					Set:       fmt.Sprintf("variables.v%d.contains('<%d>')", order[i], order[j]),
+					Condition: results[r.IntN(len(results))],
+				}[types[order[i]]]
+				when = fmt.Sprintf(`, "when": %q`, when)
 			}
 			edges = append(edges, fmt.Sprintf(`{"from": "n%d", "to": "n%d"%s}`, order[i], order[j], when))
 		}
 	}
-	return `{"nodes": [` + delays(strings.Join(ids, " ")) + `], "edges": [` + strings.Join(edges, ",") + `]}`
+	for key, v := range values {
+		input = fmt.Appendf(input, `,%q:%s`, key, v)
+	}
+	if len(values) > 0 {
+		input = input[1:]
+	}
+	return `{"nodes": [` + strings.Join(nodes, ",") + `], "edges": [` + strings.Join(edges, ",") + `]}`, left, json.RawMessage("{" + string(input) + "}")
 }
 
 // naive is the second implementation: it derives the status of every node from the sentences,
-// again and again until nothing changes. It knows no order and keeps nothing.
-func naive(p *Plan, ended map[int]string) []Status {
+// again and again until nothing changes. It knows no order and keeps nothing. ended are the
+// delays that have ended.
+func naive(p *Plan, left []string, ended map[int]bool) []Status {
 	d := p.Definition()
 	status := make([]Status, len(d.Nodes))
 	for i := range status {
@@ -518,9 +553,11 @@ func naive(p *Plan, ended map[int]string) []Status {
 				from := slices.IndexFunc(d.Nodes, func(f Node) bool { return f.ID == e.From })
 				settled := status[from] == Ended || status[from] == Skipped
 				all = all && settled
-				if status[from] == Ended && (e.When == "" || strings.Contains(ended[from], fmt.Sprintf("<%d>", i))) {
-					any = true
+				takes := e.When == "" || strings.Contains(left[from], fmt.Sprintf("<%d>", i))
+				if d.Nodes[from].Type == Condition {
+					takes = e.When == "" || string(e.When) == left[from]
 				}
+				any = any || takes && status[from] == Ended
 			}
 			now := Pending
 			switch {
@@ -528,9 +565,9 @@ func naive(p *Plan, ended map[int]string) []Status {
 			case incoming > 0 && !any:
 				now = Skipped
 			default:
-				now = Active
-				if _, ok := ended[i]; ok {
-					now = Ended
+				now = Ended
+				if n.Type == Delay && !ended[i] {
+					now = Active
 				}
 			}
 			if now != status[i] {
@@ -542,26 +579,19 @@ func naive(p *Plan, ended map[int]string) []Status {
 }
 
 // TestTheWalkAgreesWithTheSentences: over random graphs, outcomes and orders. Each node is
-// told at most once as started, ended and skipped; a state that is stored and resumed goes on
-// alike; whatever the order, the run ends with the same statuses.
+// told at most once as started, ended and skipped, and only after all before it have ended or are skipped; a state
+// that is stored and resumed goes on alike; whatever the order, the run ends with the same statuses, and with the
+// variables of the set nodes that have run.
 func TestTheWalkAgreesWithTheSentences(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	skipped, joins := 0, 0
+	skipped, joins := map[NodeType]int{}, map[NodeType]int{}
 	for range 200 {
-		doc := random(r)
+		doc, left, input := random(r)
 		p := plan(t, doc)
-		texts := make([]string, p.Len())
-		for i := range texts {
-			for j := range p.Len() {
-				if r.IntN(2) == 0 {
-					texts[i] += fmt.Sprintf("<%d>", j)
-				}
-			}
-		}
 		var final []Status
 		for range 3 {
-			s, facts, err := p.Start(t.Context(), nil, nil)
-			ended := map[int]string{}
+			s, facts, err := p.Start(t.Context(), input, nil)
+			ended := map[int]bool{}
 			seen := map[string]bool{}
 			for {
 				if err != nil {
@@ -572,9 +602,14 @@ func TestTheWalkAgreesWithTheSentences(t *testing.T) {
 					if seen[key] || f.Status == Ended && !seen[fmt.Sprintf("a%d", f.Node)] || f.Status == Skipped && seen[fmt.Sprintf("a%d", f.Node)] {
 						t.Fatalf("%s is told out of turn\n%s", key, doc)
 					}
+					for _, e := range p.nodes[f.Node].in {
+						if from := p.edges[e].from; !seen[fmt.Sprintf("e%d", from)] && !seen[fmt.Sprintf("s%d", from)] {
+							t.Fatalf("%s is told before node %d is settled\n%s", key, from, doc)
+						}
+					}
 					seen[key] = true
 				}
-				if want := naive(p, ended); !slices.Equal(s.nodes, want) {
+				if want := naive(p, left, ended); !slices.Equal(s.nodes, want) {
 					t.Fatalf("the nodes are %c, should be %c\n%s", s.nodes, want, doc)
 				}
 				if s.Done() != (len(s.Active()) == 0) {
@@ -592,18 +627,22 @@ func TestTheWalkAgreesWithTheSentences(t *testing.T) {
 				}
 				active := s.Active()
 				n := active[r.IntN(len(active))]
-				ended[n] = texts[n]
-				s, facts, err = p.End(t.Context(), s, n, Output{Text: texts[n]})
+				ended[n] = true
+				s, facts, err = p.End(t.Context(), s, n, Output{Text: left[n]})
 			}
 			for i, st := range s.nodes {
+				kind := p.Node(i).Type
+				if v, ok := s.Variables()[fmt.Sprintf("v%d", i)]; ok != (st == Ended && kind == Set) || ok && string(v) != fmt.Sprintf("%q", left[i]) {
+					t.Fatalf("node %d is %c and has the variable %s\n%s", i, st, v, doc)
+				}
 				if st != Ended && st != Skipped {
 					t.Fatalf("node %d is left %c\n%s", i, st, doc)
 				}
 				if st == Skipped {
-					skipped++
+					skipped[kind]++
 				}
 				if len(p.nodes[i].in) > 1 && st == Ended {
-					joins++
+					joins[kind]++
 				}
 			}
 			if final != nil && !slices.Equal(final, s.nodes) {
@@ -612,8 +651,10 @@ func TestTheWalkAgreesWithTheSentences(t *testing.T) {
 			final = s.nodes
 		}
 	}
-	if skipped < 100 || joins < 100 {
-		t.Errorf("only %d skipped nodes and %d joins: the law is void", skipped, joins)
+	for _, kind := range []NodeType{Delay, Set, Condition} {
+		if skipped[kind] < 100 || joins[kind] < 100 {
+			t.Errorf("only %d skipped nodes and %d joins are of the type %s: the law is void", skipped[kind], joins[kind], kind)
+		}
 	}
 }
 
