@@ -3,10 +3,12 @@
 package workflow_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"agentsvc/schemas/check/checktest"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
@@ -51,6 +53,53 @@ func TestARunHoldsABoundedAmount(t *testing.T) {
 		for column, most := range map[string]int{"input::text": flow.MaxData, "output::text": flow.MaxData, "sealed": 3 * flow.MaxData / 2} { // base64
 			if got := w.text(`SELECT coalesce(sum(octet_length(`+column+`)), 0) <= $2 FROM run_steps WHERE run_id = $1`, r, most); got != "true" {
 				t.Errorf("%s holds %s", column, w.text(`SELECT sum(octet_length(`+column+`)) FROM run_steps WHERE run_id = $1`, r))
+			}
+		}
+	}
+}
+
+// A run of 200 nodes that all join, but for the first ten, takes a commit for each end of a node at most, and little
+// memory. Each node starts once, after the last of those before it.
+func TestARunOfNodesThatAllJoin(t *testing.T) {
+	const wide, nodes = 10, flow.MaxNodes // rows of ten delays; each waits for two or more of the row before
+	before := make([][]int, nodes)
+	var list, edges []string
+	for i := range nodes {
+		list = append(list, fmt.Sprintf(`{"id": "n%d", "type": "delay", "seconds": 0.001}`, i))
+		for more := 0; i >= wide && (more < 2 || more < 4 && i >= nodes-wide); more++ {
+			from := i - i%wide - wide + (i+more)%wide
+			before[i] = append(before[i], from)
+			edges = append(edges, fmt.Sprintf(`{"from": "n%d", "to": "n%d"}`, from, i))
+		}
+	}
+	if len(edges) != flow.MaxEdges {
+		t.Fatalf("%d edges", len(edges))
+	}
+	w := newWorld(t)
+	var r id.RunID
+	var got string
+	grew := checktest.Grows(func() {
+		r = w.begin(`{"nodes": [`+strings.Join(list, ",")+`], "edges": [`+strings.Join(edges, ",")+`]}`, `null`, ``)
+		got = w.ended(r)
+	})
+	if got != "succeeded" || grew > checktest.Most {
+		t.Errorf("%s, %d MB", got, grew>>20)
+	}
+	if n := w.tags.commits(); n > nodes+2 { // it is accepted, and walks to the first nodes
+		t.Errorf("%d commits", n)
+	}
+	at := map[string]int{}
+	told := strings.Fields(w.nodes(r))
+	for i, f := range told {
+		at[f] = i + 1
+	}
+	if len(told) != 3*nodes || len(at) != 3*nodes { // started, waiting, ended
+		t.Errorf("%d frames of nodes, %d of them differ", len(told), len(at))
+	}
+	for i, all := range before {
+		for _, from := range all {
+			if begun, ended := at[fmt.Sprintf("+n%d", i)], at[fmt.Sprintf("s:n%d", from)]; ended == 0 || begun < ended {
+				t.Errorf("node %d starts at %d, and %d before it ends at %d", i, begun, from, ended)
 			}
 		}
 	}

@@ -23,7 +23,10 @@ import (
 // skill.fills, skill.misses, whose form cannot be filled, and skill.repeats, whose result is known.
 type toolbox world
 
-func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error) {
+func (b *toolbox) Plan(ctx context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error) {
+	if b.planning != nil {
+		b.planning(ctx)
+	}
 	if t.Workflow == nil || len(calls) != 1 {
 		return nil, fmt.Errorf("a caller %+v with %d calls", t, len(calls))
 	}

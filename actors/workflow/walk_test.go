@@ -1,7 +1,9 @@
 package workflow_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 )
@@ -20,12 +23,7 @@ import (
 // A chain of tool nodes takes one commit per node: it ends a call and begins the next one. Two
 // more accept the run and begin the first call.
 func TestAToolNodeIsOneCommit(t *testing.T) {
-	w := newWorld(t)
-	w.stop()
-	w.node = cluster.New(cluster.Config{Member: w.member})
-	w.host(w.node, w.tags, workflow.Config{}.Patient(testkit.Patience))
-	testkit.Start(t, w.node)
-	w.stop = w.sweep(w.node)
+	w := newPatientWorld(t)
 	var nodes, edges []string
 	for i := range 5 {
 		nodes = append(nodes, `{"id": "n`+strconv.Itoa(i)+`", "type": "tool", "tool": "shop.once", "args": {"last": "{{nodes.n`+strconv.Itoa(max(i-1, 0))+`.json.last}}", "n": `+strconv.Itoa(i)+`}}`)
@@ -46,6 +44,48 @@ func TestAToolNodeIsOneCommit(t *testing.T) {
 	}
 	if calls := w.calls("shop.once", r); len(calls) != 5 {
 		t.Errorf("calls %v", calls)
+	}
+	w.exact(r)
+}
+
+// newPatientWorld is a world whose walks wait for the plan of a call however busy the machine is.
+func newPatientWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.stop()
+	w.node = cluster.New(cluster.Config{Member: w.member})
+	w.host(w.node, w.tags, workflow.Config{}.Patient(testkit.Patience))
+	testkit.Start(t, w.node)
+	w.stop = w.sweep(w.node)
+	return w
+}
+
+// While a run walks, its mailbox answers: an event is kept, and a cancel ends the run, and the walk with it.
+func TestARunIsOrderedWhileItWalks(t *testing.T) {
+	w := newPatientWorld(t)
+	walks, over := make(chan struct{}), make(chan error, 1)
+	w.planning = func(ctx context.Context) { // the walk ends by its context only
+		close(walks)
+		<-ctx.Done()
+		over <- ctx.Err()
+	}
+	r := w.begin(`{"nodes": [{"id": "s", "type": "set", "values": {"x": 1}}, {"id": "t", "type": "tool", "tool": "shop.once", "args": {}}], "edges": [{"from": "s", "to": "t"}]}`, `null`, ``)
+	<-walks
+	w.inject(r, "go", `1`, "")
+	if got := w.text(`SELECT count(*) FROM workflow_events WHERE run_id = $1`, r); got != "1" {
+		t.Errorf("%s events are kept", got)
+	}
+	if got, ok := w.ask(r, msg.CancelRun{}).(msg.Status); !ok || got.Status != lifecycle.RunCancelled {
+		t.Errorf("the cancel is answered %+v", got)
+	}
+	if err := <-over; !errors.Is(err, context.Canceled) { // not because its time is over
+		t.Errorf("the walk has ended by %v", err)
+	}
+	if got := w.ended(r); got != "cancelled CANCELLED" {
+		t.Error(got)
+	}
+	if got := w.nodes(r); got != "" {
+		t.Errorf("the walk has left %s", got)
 	}
 	w.exact(r)
 }

@@ -65,6 +65,8 @@ type world struct {
 	called  map[string]int // calls that were sent, by tool, run and step
 	held    chan struct{}  // until it is closed no call is answered; nil: it is
 
+	planning func(context.Context) // happens while a call is planned; nil: nothing
+
 	tags *tagged // the writer of the node
 	node *cluster.Node
 	stop func()
