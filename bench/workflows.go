@@ -13,6 +13,7 @@ import (
 
 const (
 	chainNodes = 10 // tool nodes of a run, one after another
+	quietNodes = 50 // set and condition nodes of a run, one after another
 	fanNodes   = 100
 )
 
@@ -60,6 +61,9 @@ func benchWorkflows(ctx context.Context, b *bed) error {
 	}
 	nodes, err := b.toolNodes(ctx, tools, agentRun)
 	if err != nil {
+		return err
+	}
+	if err := b.quietChain(); err != nil {
 		return err
 	}
 	if err := b.fanOut(); err != nil {
@@ -142,6 +146,36 @@ func (b *bed) riverChains(ctx context.Context, tools *toolServer) (perSecond flo
 	}
 	runs, err := b.chains(ctx, "river", openJobs, tools, n/10, n, begin)
 	return runs * chainNodes, err
+}
+
+// quietChain counts the commits of runs of set and condition nodes, one after another: the one that accepts a
+// run, and those of its nodes.
+func (b *bed) quietChain() error {
+	var nodes []node
+	for i := range quietNodes {
+		n := node{"id": fmt.Sprintf("q%d", i), "type": "set", "values": map[string]any{"n": i}}
+		if i%2 == 1 {
+			n = node{"id": fmt.Sprintf("q%d", i), "type": "condition", "expression": fmt.Sprintf("variables.n == %d", i-1)}
+		}
+		nodes = append(nodes, n)
+	}
+	workflow, err := b.workflow("Quiet", true, nodes...)
+	if err != nil {
+		return err
+	}
+	const n, written = 500, `svc_journal_commits_total{outcome="written"}`
+	before := b.metric(written)
+	for range n {
+		run, err := b.begin(workflow, nil)
+		if err != nil {
+			return err
+		}
+		if err := b.follow(run, "", func(l []byte) bool { return string(l) != "event: run.completed" }); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("  %d set and condition nodes one after another: %.2f commits a run, %d runs (budget: 2)\n", quietNodes, (b.metric(written)-before)/n, n)
+	return nil
 }
 
 // fanOut measures runs of parallel delays, from the POST to the run's end as its stream tells it.
