@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"agentsvc/schemas/check/checktest"
 	"agentsvc/schemas/lifecycle"
@@ -301,6 +300,9 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// mostOfDecision bounds the work of one decision, several times what its budget takes.
+const mostOfDecision = 250
+
 // TestARunIsBounded: definitions and data that are made to be expensive.
 func TestARunIsBounded(t *testing.T) {
 	const long = 1 << 20
@@ -338,16 +340,17 @@ func TestARunIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := plan(t, c.doc)
-			began := time.Now()
 			var s State
 			var err error
+			var work float64
 			grew := checktest.Grows(func() {
-				s, _, err = p.Start(t.Context(), json.RawMessage(c.input), map[string]json.RawMessage{"y": json.RawMessage(`["` + strings.Repeat(`\\`, long/4) + `"]`)})
+				work = checktest.Work(func() {
+					s, _, err = p.Start(t.Context(), json.RawMessage(c.input), map[string]json.RawMessage{"y": json.RawMessage(`["` + strings.Repeat(`\\`, long/4) + `"]`)})
+				})
 			})
-			took := time.Since(began)
-			t.Logf("%v, %d MB, %v", took, grew>>20, err)
-			if grew > checktest.Most {
-				t.Errorf("takes %v and %d MB", took, grew>>20)
+			t.Logf("work %.1f, %d MB, %v", work, grew>>20, err)
+			if grew > checktest.Most || work > mostOfDecision {
+				t.Errorf("takes %d MB and the work %.1f", grew>>20, work)
 			}
 			var f *Failure
 			if err != nil && (!errors.As(err, &f) || c.fails == "" || !strings.Contains(f.Message, c.fails)) || err == nil && c.fails != "" {

@@ -1,10 +1,13 @@
-// Package checktest measures memory, for the tests of limits.
+// Package checktest measures memory and work, for the tests of limits.
 package checktest
 
 import (
+	"bytes"
+	"encoding/json"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"syscall"
 	"time"
 )
 
@@ -40,4 +43,39 @@ func Grows(f func()) uint64 {
 	f()
 	close(done)
 	return <-peak - before
+}
+
+// Work returns how much CPU time f takes on its goroutine, counted in readings of one MiB of JSON, which are measured
+// before it and after it. So it does not depend on how fast the machine is, or how busy.
+func Work(f func()) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	doc := append(append([]byte(`[`), bytes.Repeat([]byte(`{"a":[1,"two",null]},`), 1<<20/21)...), `{}]`...)
+	const readings = 4
+	unit := func() time.Duration {
+		return spent(func() {
+			for range readings {
+				if !json.Valid(doc) {
+					panic("checktest: the document is no JSON")
+				}
+			}
+		}) / readings
+	}
+	before := unit()
+	took := spent(f)
+	return float64(took) / float64(max(before, unit(), time.Microsecond))
+}
+
+// spent returns the CPU time that this thread takes for f.
+func spent(f func()) time.Duration {
+	used := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_THREAD, &u); err != nil {
+			panic(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	began := used()
+	f()
+	return used() - began
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"agentsvc/schemas/check/checktest"
 )
@@ -193,6 +192,9 @@ func eval(t testing.TB, ctx context.Context, source string, data Data) error {
 	return err
 }
 
+// Bounds of the work of one expression, several times what the most expensive ones take.
+const mostOfExpression, mostOfCompiling = 500, 50
+
 // TestWorkIsBounded: expressions that would take seconds to years end at the limit, with
 // little memory.
 func TestWorkIsBounded(t *testing.T) {
@@ -219,14 +221,16 @@ func TestWorkIsBounded(t *testing.T) {
 		"errors that are absorbed":   `input.short.exists(a, input.short.exists(b, input.short.exists(c, input.x == 1)))`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
 			var err error
+			var work float64
 			grew := uint64(math.MaxUint64)
 			for i := 0; i < 3 && grew > checktest.Most; i++ { // garbage that a busy machine collects late counts too, so the least counts
-				grew = checktest.Grows(func() { err = eval(t, t.Context(), source, data) })
+				grew = checktest.Grows(func() { work = checktest.Work(func() { err = eval(t, t.Context(), source, data) }) })
 			}
-			took := time.Since(began)
-			t.Logf("%v, %d MB, %v", took, grew>>20, err)
+			t.Logf("work %.1f, %d MB, %v", work, grew>>20, err)
+			if work > mostOfExpression {
+				t.Errorf("takes the work %.1f", work)
+			}
 			if err == nil && name != "many objects" && name != "a long list" && name != "long lists that are equal" {
 				t.Error("it is not stopped")
 			}
@@ -304,12 +308,11 @@ func TestCompileIsBounded(t *testing.T) {
 			if len(source) > MaxBytes {
 				source = source[:MaxBytes]
 			}
-			began := time.Now()
-			grew := checktest.Grows(func() { _, _ = Compile(source) })
-			if took := time.Since(began); grew > checktest.Most {
-				t.Errorf("takes %v and %d MB", took, grew>>20)
-			} else {
-				t.Logf("%v, %d KB", took, grew>>10)
+			var work float64
+			grew := checktest.Grows(func() { work = checktest.Work(func() { _, _ = Compile(source) }) })
+			t.Logf("work %.1f, %d KB", work, grew>>10)
+			if grew > checktest.Most || work > mostOfCompiling {
+				t.Errorf("takes %d MB and the work %.1f", grew>>20, work)
 			}
 		})
 	}
