@@ -28,7 +28,7 @@ type runSearcher struct{ index *knowledge.Index }
 
 // Search implements toolbox.Searcher.
 func (s runSearcher) Search(ctx context.Context, q toolbox.Query) ([]hits.Hit, error) {
-	return s.index.Search(ctx, knowledge.Query{Tenant: q.Tenant, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer, Run: q.Run, Agent: q.Agent})
+	return s.index.Search(ctx, knowledge.Query{Tenant: q.Tenant, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer, MaxBytes: q.MaxBytes, Run: q.Run, Agent: q.Agent})
 }
 
 // openParser returns the reader of documents, whose children are this binary.

@@ -7,12 +7,11 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// generationAt names the vectors of one generation of a document, which do not change once it is
+// partAt names the vectors of a part of one generation of a document, which do not change once it is
 // shown: nothing cached is stale.
-type generationAt struct {
-	tenant     id.TenantID
-	document   id.DocumentID
-	generation int
+type partAt struct {
+	tenant id.TenantID
+	part   visible
 }
 
 // cache keeps the vectors that were used last, up to a number of bytes. Whether a search may use them
@@ -23,20 +22,20 @@ type cache struct {
 	mu    sync.Mutex // guards the fields below
 	bytes int64
 	order *list.List // of *cached, the last used first
-	at    map[generationAt]*list.Element
+	at    map[partAt]*list.Element
 }
 
 type cached struct {
-	key   generationAt
+	key   partAt
 	value *matrix
 	bytes int64
 }
 
 func newCache(limit int64) *cache {
-	return &cache{limit: limit, order: list.New(), at: map[generationAt]*list.Element{}}
+	return &cache{limit: limit, order: list.New(), at: map[partAt]*list.Element{}}
 }
 
-func (c *cache) get(k generationAt) (*matrix, bool) {
+func (c *cache) get(k partAt) (*matrix, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.at[k]
@@ -48,7 +47,7 @@ func (c *cache) get(k generationAt) (*matrix, bool) {
 }
 
 // put keeps vectors. Those larger than a quarter of the limit are not kept.
-func (c *cache) put(k generationAt, m *matrix) {
+func (c *cache) put(k partAt, m *matrix) {
 	bytes := m.bytes()
 	if bytes > c.limit/4 {
 		return

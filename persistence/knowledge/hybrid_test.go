@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
@@ -432,9 +434,9 @@ func TestTheScanIsExact(t *testing.T) {
 func TestTheCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache(10_000)
-	var keys []generationAt
+	var keys []partAt
 	for i := range 20 {
-		k := generationAt{document: id.DocumentID{UUID: id.NewAnywhere()}, generation: i}
+		k := partAt{part: visible{ID: id.DocumentID{UUID: id.NewAnywhere()}, Shown: i}}
 		keys = append(keys, k)
 		c.put(k, &matrix{values: make([]float32, 190)})
 		c.get(keys[0])
@@ -448,8 +450,8 @@ func TestTheCacheIsBounded(t *testing.T) {
 	if _, ok := c.get(keys[1]); ok {
 		t.Error("what was not used has stayed")
 	}
-	c.put(generationAt{}, &matrix{values: make([]float32, 1000)})
-	if _, ok := c.get(generationAt{}); ok {
+	c.put(partAt{}, &matrix{values: make([]float32, 1000)})
+	if _, ok := c.get(partAt{}); ok {
 		t.Error("a value larger than a quarter is kept")
 	}
 }
@@ -472,7 +474,7 @@ func TestALargeBaseLeavesMemoryToOthers(t *testing.T) {
 	x := w.index
 	x.vectors.limit = 8 * x.vectors.bytes // eight documents: four of a base
 	kept := func(d id.DocumentID) bool {
-		_, ok := x.vectors.get(generationAt{w.tenant, d, 1})
+		_, ok := x.vectors.get(partAt{w.tenant, visible{ID: d, Shown: 1, Chunks: 1}})
 		return ok
 	}
 	for range 5 {
@@ -498,8 +500,8 @@ func TestVectorsThatAreNotReadInTime(t *testing.T) {
 	w.names("vehicle ")
 	w.teach("new", nil, "A car has wheels.")
 	w.index.loadTime = time.Millisecond
-	for range loads { // other searches read
-		w.index.loads <- struct{}{}
+	if !w.index.loads.Try(w.tenant) { // another search reads
+		t.Fatal("no place")
 	}
 	if got := w.names("vehicle "); got != "known" {
 		t.Errorf("found %q by vectors", got)
@@ -507,9 +509,7 @@ func TestVectorsThatAreNotReadInTime(t *testing.T) {
 	if got := strings.Fields(w.names("wheels vehicle ")); !slices.Contains(got, "new") || !slices.Contains(got, "known") {
 		t.Errorf("found %q by words and by vectors", got)
 	}
-	for range loads {
-		<-w.index.loads
-	}
+	w.index.loads.Give(w.tenant)
 	w.index.loadTime = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -521,6 +521,78 @@ func TestVectorsThatAreNotReadInTime(t *testing.T) {
 	}
 	if got := strings.Fields(w.names("vehicle ")); len(got) != 2 {
 		t.Errorf("found %q when there is time", got)
+	}
+}
+
+// soon is a search that has time for a number of statements that read vectors.
+type soon struct {
+	context.Context
+	statements int
+}
+
+func (s *soon) Err() error {
+	if s.statements--; s.statements < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// No statement reads more vectors than it may, however many a document has. What there is no time for is left out.
+func TestALargeDocumentIsReadInParts(t *testing.T) {
+	t.Parallel()
+	w, m := hybrid(t)
+	var texts []string
+	for i := range 7 {
+		texts = append(texts, fmt.Sprint("Every car needs oil ", i))
+	}
+	d := w.teach("large", nil, texts...)
+	w.index.loaded = 2
+	near := func(patient context.Context) (found int) {
+		q := &Query{Tenant: w.tenant, Base: w.base, Viewer: []string{knowledge.Public}}
+		if err := w.index.read(t.Context(), q, func(tx pgx.Tx) error {
+			if err := restrict(t.Context(), tx); err != nil {
+				return err
+			}
+			list, err := w.index.near(t.Context(), patient, tx, q, "p/m", m.vector("m", "vehicle"), 100)
+			found = len(list)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for i, want := range []int{2, 4, 6, 7} {
+		w.index.vectors = newCache(cacheBytes)
+		if got := near(&soon{t.Context(), i + 1}); got != want {
+			t.Errorf("%d statements found %d chunks, want %d", i+1, got, want)
+		}
+	}
+	for _, first := range []int{0, 2, 4, 6} {
+		if m, ok := w.index.vectors.get(partAt{w.tenant, visible{d, 1, min(2, 7-first), first}}); !ok || len(m.positions) != min(2, 7-first) {
+			t.Errorf("the part from %d is not kept as it is: %+v", first, m)
+		}
+	}
+	if got := near(&soon{t.Context(), 0}); got != 7 {
+		t.Errorf("%d of 7 chunks are found in memory", got)
+	}
+	w.index.loaded = 3
+	if got := near(&soon{t.Context(), 10}); got != 7 {
+		t.Errorf("in other parts %d of 7 chunks are found", got)
+	}
+}
+
+// A search reads no more texts than its query wants.
+func TestTheTextsOfASearchAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 20 {
+		w.add(fmt.Sprint("doc", i), nil, "oil "+strings.Repeat("x", 996))
+	}
+	for most, want := range map[int]int{0: 20, 1: 1, 1000: 2, 4500: 5, 50_000: 20} {
+		hits, err := w.index.Search(t.Context(), Query{Tenant: w.tenant, Base: w.base, Text: "oil", TopK: 20, Viewer: []string{knowledge.Public}, MaxBytes: most})
+		if err != nil || len(hits) != want {
+			t.Errorf("%d bytes: %d hits, want %d: %v", most, len(hits), want, err)
+		}
 	}
 }
 

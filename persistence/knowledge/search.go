@@ -71,7 +71,8 @@ type Index struct {
 	pool      *pgxpool.Pool
 	embedder  Embedder // nil: searches are lexical
 	vectors   *cache
-	loads     chan struct{}
+	loads     *turn.Places
+	loaded    int // maxLoaded
 	loadTime  time.Duration
 	paused    paused
 	scans     *turn.Places
@@ -90,7 +91,7 @@ type Index struct {
 // NewIndex returns an Index over a pool of the role svc_api. e makes the vectors of queries; nil:
 // all searches are lexical.
 func NewIndex(pool *pgxpool.Pool, e Embedder) *Index {
-	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: make(chan struct{}, loads), loadTime: loadTime, paused: paused{until: map[pausedAt]time.Time{}},
+	return &Index{pool: pool, embedder: e, vectors: newCache(cacheBytes), loads: turn.New(loads, 1), loaded: maxLoaded, loadTime: loadTime, paused: paused{until: map[pausedAt]time.Time{}},
 		scans: turn.New(unbounded, scansEach), patience: scanPatience, embedTime: EmbedTimeout, pause: embedPause, billTime: billTimeout, places: turn.New(searchesAll, searchesEach), most: MaxCandidates, wide: wideCandidates, phrased: phraseCandidates, few: fewChunks}
 }
 
@@ -105,6 +106,8 @@ type Query struct {
 	Run     *id.RunID
 	Agent   *id.AgentID
 	Explain bool // hits say why they were found
+	// MaxBytes bounds the texts that are read, except one chunk; 0: nothing does.
+	MaxBytes int
 }
 
 // ranked is how many chunks of each ranking take part in a fusion.
@@ -593,10 +596,14 @@ func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowl
 		return nil, err
 	}
 	var list []piece
-	var at, overlap int
+	var at, overlap, read int
 	var h knowledge.Hit
 	var principal *string
 	_, err = pgx.ForEachRow(rows, []any{&at, &h.ChunkID, &h.DocumentID, &h.DocumentName, &h.URI, &h.Text, &overlap, &h.Position, &principal}, func() error {
+		if q.MaxBytes > 0 && read > q.MaxBytes {
+			return errEnough
+		}
+		read += len(h.Text)
 		if q.Explain {
 			h.Why = &knowledge.Why{WordsRank: place(found[at].words), VectorsRank: place(found[at].near), Principal: principal}
 		}
@@ -604,7 +611,7 @@ func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowl
 		list = append(list, piece{h, h.Position, h.Position, overlap})
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
 	return merge(list, q.TopK), nil

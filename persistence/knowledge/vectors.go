@@ -18,13 +18,14 @@ import (
 const (
 	// MaxScanned is how many chunks a search compares by their vectors: those of the newest documents.
 	MaxScanned = 100_000
-	// maxLoaded is how many chunks one statement reads.
-	maxLoaded = 2000
+	// maxLoaded is how many chunks one statement reads, or as many as have maxLoadedBytes of vectors.
+	maxLoaded      = 2000
+	maxLoadedBytes = 16 << 20
 	// cacheBytes bounds the vectors that a node keeps in memory.
 	cacheBytes = 128 << 20
 	// baseShare is the part of them, 1 of baseShare, that a search fills with the vectors of one base.
 	baseShare = 2
-	// loads is how many searches of a node read vectors from the database at once.
+	// loads is how many searches of a node read vectors from the database at once, one of a tenant.
 	loads = 2
 	// loadTime bounds how long a search reads vectors, and waits for it. Those of older documents are left
 	// out then: to find by some vectors and by words is more than to find nothing.
@@ -51,7 +52,7 @@ func unpackVector(packed []byte) []float32 {
 	return out
 }
 
-// matrix holds the vectors of the chunks of one generation.
+// matrix holds the vectors of a part of a generation.
 type matrix struct {
 	width     int
 	positions []int32
@@ -61,6 +62,7 @@ type matrix struct {
 func (m *matrix) add(position int, packed []byte) {
 	if m.width == 0 {
 		m.width = len(packed) / 4
+		m.values = slices.Grow(m.values, cap(m.positions)*m.width)
 	}
 	if m.width == 0 || len(packed) != 4*m.width {
 		return
@@ -71,11 +73,12 @@ func (m *matrix) add(position int, packed []byte) {
 	}
 }
 
-// visible is a document that a viewer may see, in the generation shown.
+// visible is a document that a viewer may see, in the generation shown, or a part of it.
 type visible struct {
 	ID     id.DocumentID
 	Shown  int
 	Chunks int
+	First  int // position
 }
 
 // bytes is what a matrix takes in the cache.
@@ -96,7 +99,7 @@ func (x *Index) loading(ctx context.Context) (context.Context, context.CancelFun
 // near returns the chunks whose vectors have the smallest angle to v, the nearest first: at most most,
 // and none at a right angle or more. Which documents count is read from the database. Vectors that are not
 // in memory are read until patient is done, the newest first, and are kept while the base has less than its part of the
-// memory: a base that needs more would drive out those of others with each search.
+// memory: a base that needs more would drive out those of others with each search. A large document is read in parts.
 func (x *Index) near(ctx, patient context.Context, tx pgx.Tx, q *Query, model string, v []float32, most int) ([]candidate, error) {
 	rows, err := tx.Query(ctx, q.sql().documents, q.Tenant, q.Base, q.Viewer, model, MaxScanned)
 	if err != nil {
@@ -107,22 +110,26 @@ func (x *Index) near(ctx, patient context.Context, tx pgx.Tx, q *Query, model st
 		return nil, err
 	}
 	best := nearest{most: most}
+	once := max(1, min(x.loaded, maxLoadedBytes/(4*max(1, len(v)))))
 	var missing []visible
 	scanned, held := 0, int64(0)
 	for _, d := range documents {
 		if scanned += d.Chunks; scanned > MaxScanned {
 			break
 		}
-		if m, ok := x.vectors.get(generationAt{q.Tenant, d.ID, d.Shown}); ok {
-			best.scan(d, m, v)
-			held += m.bytes()
-		} else {
-			missing = append(missing, d)
+		for first := 0; first < d.Chunks; first += once {
+			part := visible{d.ID, d.Shown, min(d.Chunks-first, once), first}
+			if m, ok := x.vectors.get(partAt{q.Tenant, part}); ok {
+				best.scan(part, m, v)
+				held += m.bytes()
+			} else {
+				missing = append(missing, part)
+			}
 		}
 	}
 	for len(missing) > 0 {
 		n, chunks := 0, 0
-		for n < len(missing) && (n == 0 || chunks+missing[n].Chunks <= maxLoaded) {
+		for n < len(missing) && chunks+missing[n].Chunks <= once {
 			chunks += missing[n].Chunks
 			n++
 		}
@@ -136,23 +143,21 @@ func (x *Index) near(ctx, patient context.Context, tx pgx.Tx, q *Query, model st
 	return best.sorted(), nil
 }
 
-// load reads the vectors of documents, scans them, and keeps them while held, what the cache has of the base, allows it. It
+// load reads the vectors of parts of documents, no two of one document, scans them, and keeps them while held, what the cache has of the base, allows it. It
 // reports false if there is no time for it.
 func (x *Index) load(ctx, patient context.Context, tx pgx.Tx, t id.TenantID, list []visible, best *nearest, v []float32, held *int64) (bool, error) {
 	if patient.Err() != nil {
 		return false, nil
 	}
-	select {
-	case x.loads <- struct{}{}:
-		defer func() { <-x.loads }()
-	case <-patient.Done():
+	if x.loads.Take(patient, t) != nil {
 		return false, nil
 	}
-	ids, generations, matrices := make([]id.DocumentID, len(list)), make([]int, len(list)), make(map[id.DocumentID]*matrix, len(list))
+	defer x.loads.Give(t)
+	ids, generations, firsts, chunks, matrices := make([]id.DocumentID, len(list)), make([]int, len(list)), make([]int, len(list)), make([]int, len(list)), make(map[id.DocumentID]*matrix, len(list))
 	for i, d := range list {
-		ids[i], generations[i], matrices[d.ID] = d.ID, d.Shown, &matrix{}
+		ids[i], generations[i], firsts[i], chunks[i], matrices[d.ID] = d.ID, d.Shown, d.First, d.Chunks, &matrix{positions: make([]int32, 0, d.Chunks)}
 	}
-	rows, err := tx.Query(ctx, vectorsSQL, t, ids, generations)
+	rows, err := tx.Query(ctx, vectorsSQL, t, ids, generations, firsts, chunks)
 	if err != nil {
 		return false, err
 	}
@@ -169,7 +174,7 @@ func (x *Index) load(ctx, patient context.Context, tx pgx.Tx, t id.TenantID, lis
 		m := matrices[d.ID]
 		best.scan(d, m, v)
 		if *held += m.bytes(); *held <= x.vectors.limit/baseShare {
-			x.vectors.put(generationAt{t, d.ID, d.Shown}, m)
+			x.vectors.put(partAt{t, d}, m)
 		}
 	}
 	return true, nil

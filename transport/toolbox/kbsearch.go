@@ -32,6 +32,8 @@ type Query struct {
 	Text   string
 	TopK   int
 	Viewer []string // principals of the run's end user (knowledge.Viewer)
+	// MaxBytes bounds the texts of what is found, except one chunk.
+	MaxBytes int
 	// Run and Agent are charged for what the search costs.
 	Run   *id.RunID
 	Agent *id.AgentID
@@ -46,6 +48,8 @@ type Searcher interface {
 const (
 	// maxFound bounds the text of the chunks of one search, in bytes: the worst are left out.
 	maxFound = 128 << 10
+	// maxRead bounds what is read of one base: neighbours become one hit, which has less text.
+	maxRead = 2 * maxFound
 	// searchesAtOnce bounds the bases that one call searches at the same time.
 	searchesAtOnce = 4
 )
@@ -114,7 +118,8 @@ func (b *Toolbox) Retrieve(ctx context.Context, t tool.Caller, query string, top
 }
 
 // searchAll searches the bases and returns the best topK chunks of all, by base, in the order
-// of bases. While the storage cannot serve, it tries again until ctx ends.
+// of bases. While the storage cannot serve, it tries again until ctx ends. What cannot be among the best is forgotten as soon as a
+// base has answered: an agent may have a hundred bases, and a turn many calls.
 func (b *Toolbox) searchAll(ctx context.Context, t tool.Caller, bases []tool.Base, query string, topK int) ([]knowledge.Found, error) {
 	if b.Searcher == nil {
 		return nil, errors.New("this node cannot search knowledge bases")
@@ -126,21 +131,26 @@ func (b *Toolbox) searchAll(ctx context.Context, t tool.Caller, bases []tool.Bas
 	found := make([]knowledge.Found, len(bases))
 	errs := make([]error, len(bases))
 	room := make(chan struct{}, searchesAtOnce)
+	var mu sync.Mutex // guards found
 	var wg sync.WaitGroup
 	for i := range bases {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			q := Query{Tenant: t.Tenant, Base: bases[i].ID, Text: query, TopK: topK, Viewer: viewer, Run: &t.Run, Agent: &t.Agent}
-			found[i].Base = q.Base
-			found[i].Chunks, errs[i] = again(ctx, func() ([]knowledge.Hit, error) { return b.Searcher.Search(ctx, q) })
+			q := Query{Tenant: t.Tenant, Base: bases[i].ID, Text: query, TopK: topK, Viewer: viewer, MaxBytes: maxRead, Run: &t.Run, Agent: &t.Agent}
+			var hits []knowledge.Hit
+			hits, errs[i] = again(ctx, func() ([]knowledge.Hit, error) { return b.Searcher.Search(ctx, q) })
+			mu.Lock()
+			defer mu.Unlock()
+			found[i] = knowledge.Found{Base: q.Base, Chunks: hits}
+			best(found, topK, 1)
 		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	best(found, topK)
+	best(found, topK, 0)
 	return found, nil
 }
 
@@ -156,8 +166,9 @@ func (b *Toolbox) viewer(ctx context.Context, t tool.Caller) ([]string, error) {
 	})
 }
 
-// best keeps topK chunks in total, the bases in turn, and at most maxFound bytes of text.
-func best(found []knowledge.Found, topK int) {
+// best keeps topK chunks in total, the bases in turn, and at most maxFound bytes of text. It keeps so many more behind these: the first
+// that has no room ends the list, also when other bases have answered.
+func best(found []knowledge.Found, topK, more int) {
 	type place struct {
 		base, rank int
 		score      float64
@@ -165,9 +176,7 @@ func best(found []knowledge.Found, topK int) {
 	var order []place
 	for i := range found {
 		for r := range found[i].Chunks {
-			h := &found[i].Chunks[r]
-			h.Text, h.DocumentName = model.Clean(h.Text), model.Clean(h.DocumentName)
-			order = append(order, place{i, r, h.Score})
+			order = append(order, place{i, r, found[i].Chunks[r].Score})
 		}
 	}
 	slices.SortStableFunc(order, func(x, y place) int { return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(y.score, x.score)) })
@@ -175,19 +184,19 @@ func best(found []knowledge.Found, topK int) {
 	size := 0
 	for n, at := range order {
 		h := &found[at.base].Chunks[at.rank]
+		h.Text, h.DocumentName = model.Clean(h.Text), model.Clean(h.DocumentName)
 		if n == 0 && len(h.Text) > maxFound {
 			h.Text = strings.ToValidUTF8(h.Text[:maxFound], "") + "…"
 		}
 		if size += len(h.Text); n >= topK || n > 0 && size > maxFound {
-			break
+			if more--; more < 0 {
+				break
+			}
 		}
 		kept[at.base] = at.rank + 1
 	}
 	for i := range found {
-		found[i].Chunks = found[i].Chunks[:kept[i]]
-		if found[i].Chunks == nil {
-			found[i].Chunks = []knowledge.Hit{}
-		}
+		found[i].Chunks = append([]knowledge.Hit{}, found[i].Chunks[:kept[i]]...) // the others leave memory
 	}
 }
 

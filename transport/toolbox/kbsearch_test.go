@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +55,7 @@ func (w *searched) Search(ctx context.Context, q Query) ([]knowledge.Hit, error)
 	if err != nil {
 		return nil, err
 	}
-	return w.index.Search(ctx, index.Query{Tenant: q.Tenant, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer})
+	return w.index.Search(ctx, index.Query{Tenant: q.Tenant, Base: q.Base, Text: q.Text, TopK: q.TopK, Viewer: q.Viewer, MaxBytes: q.MaxBytes})
 }
 
 func newSearched(t *testing.T) *searched {
@@ -365,7 +368,7 @@ func TestTheSizeOfASearchIsBounded(t *testing.T) {
 		"the first is too long": {[]knowledge.Found{{Chunks: []knowledge.Hit{hit(maxFound+10, 1), hit(2, .5)}}}, "[1]"},
 		"of two bases":          {[]knowledge.Found{{Chunks: []knowledge.Hit{hit(maxFound, .5)}}, {Chunks: []knowledge.Hit{hit(4, .6)}}}, "[0 1]"},
 	} {
-		best(c.found, 50)
+		best(c.found, 50, 0)
 		var kept []int
 		for _, f := range c.found {
 			kept = append(kept, len(f.Chunks))
@@ -378,6 +381,76 @@ func TestTheSizeOfASearchIsBounded(t *testing.T) {
 		if got := fmt.Sprint(kept); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+// What is kept while bases are searched does not depend on which of them answers first.
+func TestTheBestInAnyOrder(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		all := make([]knowledge.Found, 1+r.IntN(5))
+		for i := range all {
+			for range r.IntN(6) {
+				all[i].Chunks = append(all[i].Chunks, knowledge.Hit{Text: strings.Repeat("é", 1+r.IntN(maxFound/4)), Score: float64(r.IntN(4))})
+			}
+		}
+		topK := 1 + r.IntN(10)
+		some := make([]knowledge.Found, len(all))
+		for _, i := range r.Perm(len(all)) {
+			some[i].Chunks = slices.Clone(all[i].Chunks)
+			best(some, topK, 1)
+		}
+		best(some, topK, 0)
+		if best(all, topK, 0); !reflect.DeepEqual(some, all) {
+			t.Fatalf("other chunks are kept of %d bases, top %d", len(all), topK)
+		}
+	}
+}
+
+// heavy finds 50 chunks of 96 KiB in each base, and notes what is in memory at the last of some searches.
+type heavy struct {
+	mu   sync.Mutex // guards the fields below
+	left int
+	used uint64
+}
+
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func (h *heavy) Search(context.Context, Query) ([]knowledge.Hit, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.left--; h.left == 0 {
+		h.used = inUse()
+	}
+	hits := make([]knowledge.Hit, 50)
+	for i := range hits {
+		hits[i].Text = strings.Repeat("x", 96<<10)
+	}
+	return hits, nil
+}
+
+// A call that searches many bases keeps what it may return, not all that they found. It runs alone: it measures the memory of the process.
+func TestASearchOfManyBasesKeepsTheBest(t *testing.T) {
+	w := newSearched(t)
+	w.grant("kb.search", "allow")
+	for i := range 100 {
+		w.base(w.caller.Tenant, fmt.Sprint("base", i))
+	}
+	h := &heavy{left: 100}
+	w.box.Searcher = h
+	before := inUse()
+	out := w.search(`{"query":"x","top_k":50}`)
+	if n := event.CountRetrieved(out.Shown); out.IsError || n != 100 || h.left != 0 {
+		t.Errorf("%d bases answered, %d searches are left: %.80s", n, h.left, out.Content)
+	}
+	if kept := int64(h.used) - int64(before); kept > 32<<20 {
+		t.Errorf("%d MiB are kept at the last search", kept>>20)
 	}
 }
 

@@ -22,15 +22,15 @@ VALUES ($1, $2, now(), 'embedding', $3, $4, $5, $6, $7, $8)
 
 -- The $5 newest documents with vectors of one model ($4) that the viewer ($3) may see, the newest first.
 -- name: documents
-SELECT d.id, d.shown, d.chunks FROM kb_documents d
+SELECT d.id, d.shown, d.chunks, 0 FROM kb_documents d
 WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND d.chunks > 0 AND (d.acl = '{}' OR d.acl && $3::text[]) AND d.embedded_by = $4
 ORDER BY d.id DESC LIMIT $5
 
--- The vectors of generations of documents.
+-- The vectors of parts of documents: of so many chunks from a position on.
 -- name: vectors
 SELECT c.document_id, c.position, c.vector
-FROM unnest($2::uuid[], $3::int[]) AS u (document_id, generation)
-JOIN kb_chunks c ON c.tenant_id = $1 AND c.document_id = u.document_id AND c.generation = u.generation
+FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[]) AS u (document_id, generation, first, chunks)
+JOIN kb_chunks c ON c.tenant_id = $1 AND c.document_id = u.document_id AND c.generation = u.generation AND c.position >= u.first AND c.position < u.first + u.chunks
 WHERE c.vector IS NOT NULL
 
 -- Chunks that match a part of a query ($4; $6 says which), that are shown and that the viewer ($3)
