@@ -32,7 +32,8 @@
 // A document waits in memory for one of the node's places, and is queued until it has one: what waits over the
 // ends of many processes has not been begun. An activation that finds a generation that another one began begins
 // a new one: the progress of the other is not stored. A document whose reading a process did not survive five times is failed. A node that
-// stops, or whose shard moves, ends a reading itself and takes the attempt back.
+// stops, or whose shard moves, ends a reading itself and takes the attempt back, except the first one of a content: the next attempt takes
+// its vectors.
 //
 // A failure is permanent if the file is the reason. If it is not (no vectors, five attempts in vain) the content counts as not
 // read (read_content < 0): the next sync of the document's source fetches it again, and an upload can be uploaded again.

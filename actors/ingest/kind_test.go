@@ -130,6 +130,7 @@ type models struct {
 	most  int              // calls that succeed all the same
 	gate  chan struct{}    // where set, calls wait for it
 	calls int
+	asked int // texts of calls that succeeded
 }
 
 func (m *models) Embed(ctx context.Context, _ id.TenantID, of model.EmbeddingModel, texts []string) (out model.Embedded, err error) {
@@ -154,6 +155,7 @@ func (m *models) Embed(ctx context.Context, _ id.TenantID, of model.EmbeddingMod
 		v[(t[0]|0x20-'a')%26] = 1
 		out.Vectors = append(out.Vectors, v)
 	}
+	m.asked += len(texts)
 	out.TokensIn, out.CostUSD = int64(len(texts)), float64(len(texts))/4
 	return out, nil
 }
@@ -472,7 +474,7 @@ func TestRestartsAreNoAttempts(t *testing.T) {
 	d := w.put("apple\nbanana")
 	gate := make(chan struct{})
 	w.models.gate = gate
-	for i := range 7 {
+	for i := range 7 { // the first attempt says from then on that there may be vectors
 		n := clustertest.Node()
 		ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Embedder: w.models, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
 		if err := n.Start(t.Context()); err != nil {
@@ -487,7 +489,7 @@ func TestRestartsAreNoAttempts(t *testing.T) {
 		if err := n.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.one(`SELECT concat_ws(' ', status, generation, attempts) FROM kb_documents WHERE id = $1`, d); got != fmt.Sprintf("processing %d 0", i+1) {
+		if got := w.one(`SELECT concat_ws(' ', status, generation, attempts) FROM kb_documents WHERE id = $1`, d); got != fmt.Sprintf("processing %d 1", i+1) {
 			t.Fatalf("after %d restarts: %s", i+1, got)
 		}
 	}
@@ -511,6 +513,7 @@ func TestWhatIsTakenBack(t *testing.T) {
 		left       string
 	}{
 		{"processing", 2, 1, 3, "2"},
+		{"processing", 2, 1, 1, "1"}, // it may have made vectors
 		{"processing", 2, 1, 0, "0"}, // the API counts anew
 		{"processing", 3, 1, 3, "3"},
 		{"processing", 2, 2, 3, "3"},
@@ -791,6 +794,48 @@ func TestAProviderThatGivesSomeAtATime(t *testing.T) {
 	}
 	if n := w.found("banana "); n != 1 {
 		t.Errorf("the last chunk is found %d times", n)
+	}
+}
+
+// A node that stops while a document gets its vectors keeps those that it has written: each text is asked for once, however often that
+// happens.
+func TestAStopKeepsVectors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.embeds("m")
+	const chunks = 3 // a batch each
+	d := w.put(strings.TrimSuffix(strings.Repeat("apple"+strings.Repeat(" ", 1<<20)+"\n", chunks), "\n"))
+	calls := make(chan struct{})
+	w.models.gate = calls
+	asked := func(want int) {
+		testkit.Eventually(t, "the provider is asked again", func() bool {
+			w.models.mu.Lock()
+			defer w.models.mu.Unlock()
+			return w.models.calls == want
+		})
+	}
+	for i := range 2 { // each node makes one batch, and stops in the next one
+		n := clustertest.Node()
+		ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Embedder: w.models, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.wake(n, d)
+		asked(2*i + 1)
+		calls <- struct{}{}
+		asked(2*i + 2)
+		if err := n.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(calls)
+	if got := w.settled(w.start(), d); got != fmt.Sprintf("ready - %d %[1]d", chunks) {
+		t.Errorf("%s", got)
+	}
+	w.models.mu.Lock()
+	defer w.models.mu.Unlock()
+	if w.models.asked != chunks {
+		t.Errorf("%d texts were asked for", w.models.asked)
 	}
 }
 

@@ -111,9 +111,10 @@ WHERE tenant_id = $1 AND document_id = $2 AND generation = $3 AND position = ANY
 -- name: await_writers
 SELECT id FROM kb_documents WHERE tenant_id = $1 AND id = $2 FOR UPDATE
 
--- An attempt of a generation that its node has ended itself. The version lets an activation that has read the row read it again.
+-- An attempt of a generation that its node has ended itself. The first one stays: it says that the generation may have vectors of this
+-- content, which the next attempt takes. The version lets an activation that has read the row read it again.
 -- name: take_back
-UPDATE kb_documents SET attempts = attempts - 1, version = version + 1
+UPDATE kb_documents SET attempts = greatest(attempts - 1, 1), version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND generation = $3 AND content = $4 AND status = 'processing' AND attempts > 0
 
 -- Deletes up to $5 chunks of a document that belong to another generation than $3, up to $4. A generation
