@@ -44,7 +44,8 @@
 // Limits: a node reads Config.Most documents of one tenant at a time, and one more of others, tenants in
 // turn: files that take the most time that a file may take hold up no other tenant. Documents that get
 // vectors have eight places beside these, two of one tenant: they are read to their end first, into a file
-// without a name. 300 documents of a tenant wait in memory, 5,000 of all; the sweep wakes others later. What is
+// without a name, and one that has had its place for a minute gives it to another tenant that waits, and waits in turn: at most 24 do so at
+// a time, because each keeps its file. 300 documents of a tenant wait in memory, 5,000 of all; the sweep wakes others later. What is
 // left of four documents is removed at a time. A file is read in a process of its own (transport/parser), and its chunks are written eight
 // at a time, with rests that are three times as long as the writing.
 //

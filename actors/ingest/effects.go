@@ -27,6 +27,10 @@ const (
 	rest = 3
 	// mostRest bounds a rest: a transaction that waited for a database that hung was not work.
 	mostRest = time.Second
+	// turnTime is how long a document that gets vectors keeps its place while others wait for one.
+	turnTime = time.Minute
+	// mostYielded bounds the documents that wait for their place again, in the middle: each has a spool of up to 256 MiB.
+	mostYielded = 24
 	// patienceTakeBack bounds how long a reading that its node ends holds up the node's stop.
 	patienceTakeBack = 2 * time.Second
 	// mostChunks bounds a document.
@@ -68,7 +72,12 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 		k.takeBack(ctx, w.to)
 		return nil
 	}
-	defer place.Give(a.Tenant)
+	w.since = time.Now()
+	defer func() {
+		if !w.lost {
+			place.Give(a.Tenant)
+		}
+	}()
 	if r.embeds() {
 		w.model = &model.EmbeddingModel{Provider: *r.EmbedProvider, Name: *r.EmbedModel}
 	}
@@ -167,6 +176,8 @@ type writer struct {
 	to      knowledge.Target
 	model   *model.EmbeddingModel // nil: chunks get no vectors
 	before  int                   // the generation of the attempt before, whose vectors are taken; 0: none
+	since   time.Time             // when it got its place
+	lost    bool                  // it has its place no longer
 	used    Used
 	width   int // dimensions of the generation's vectors
 	waiting []document.Chunk
@@ -189,6 +200,9 @@ func (w *writer) flush() error {
 	if len(w.waiting) == 0 {
 		return nil
 	}
+	if err := w.yield(); err != nil {
+		return err
+	}
 	vectors, err := w.embed()
 	if err != nil {
 		return err
@@ -207,6 +221,20 @@ func (w *writer) flush() error {
 	}
 	w.waiting, w.bytes = w.waiting[:0], 0
 	return nil
+}
+
+// yield gives up the place of a document that gets vectors for a moment, if others have waited for it long enough.
+func (w *writer) yield() error {
+	if w.model == nil || time.Since(w.since) < turnTime || !w.embedding.Wanted() {
+		return nil
+	}
+	defer w.yielded.Add(-1)
+	if w.yielded.Add(1) > mostYielded {
+		return nil
+	}
+	err := w.embedding.Yield(w.ctx, w.to.Tenant)
+	w.since, w.lost = time.Now(), err != nil
+	return err
 }
 
 // embed makes the vectors of the chunks that wait, except those that the attempt before has made. A failure that stays is noVectors.

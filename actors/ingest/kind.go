@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -69,7 +70,7 @@ type Config struct {
 
 // Documents that get vectors wait for their provider most of the time. They have places of their
 // own for all of their time, and one for reading only while their file is read, so that a slow provider
-// holds up only documents that need it, and those of other tenants not before several tenants have one.
+// holds up only documents that need it. One that has had its place for a minute gives it to another tenant that waits for one.
 const (
 	embedPlaces       = 8
 	embedPlacesTenant = 2
@@ -83,6 +84,7 @@ type kind struct {
 	embedding *turn.Places
 	cleaning  *turn.Places
 	entered   entered
+	yielded   atomic.Int32 // documents that wait for their place again
 }
 
 // Register makes n the host of documents that write through w. It is called before n starts.

@@ -61,8 +61,25 @@ func (p *Places) TakeSome(ctx context.Context, t id.TenantID, n int) (int, error
 	return n, err
 }
 
+// Yield gives a place to whom it is due, and waits for one again before what else waits of its tenant: it goes on at once if no other
+// tenant waits. With an error it has none.
+func (p *Places) Yield(ctx context.Context, t id.TenantID) error {
+	p.mu.Lock()
+	p.free++
+	if p.held[t]--; p.held[t] == 0 {
+		delete(p.held, t)
+	}
+	_, err := p.takeLocked(ctx, t, 1, true, func(int, int) bool { return true })
+	return err
+}
+
 func (p *Places) take(ctx context.Context, t id.TenantID, n int, ahead bool, room func(mine, all int) bool) (bool, error) {
 	p.mu.Lock()
+	return p.takeLocked(ctx, t, n, ahead, room)
+}
+
+// takeLocked is called with mu, and unlocks it.
+func (p *Places) takeLocked(ctx context.Context, t id.TenantID, n int, ahead bool, room func(mine, all int) bool) (bool, error) {
 	if len(p.order) == 0 && p.free >= n && p.held[t]+n <= p.each {
 		p.free -= n
 		p.held[t] += n

@@ -83,6 +83,60 @@ func TestOneTenantHasItsPart(t *testing.T) {
 	})
 }
 
+// Work that yields goes on at once unless another tenant waits, goes before the rest of its own, and loses no place.
+func TestYield(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := tenant(), tenant()
+		p := New(1, 1)
+		must := func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		var got []string
+		begin := func(name string, wait func() error) {
+			go func() {
+				must(wait())
+				got = append(got, name)
+			}()
+			synctest.Wait()
+		}
+		had := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(got, want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+		must(p.Take(t.Context(), a))
+		must(p.Yield(t.Context(), a)) // nobody waits
+		begin("its own", func() error { return p.Take(t.Context(), a) })
+		must(p.Yield(t.Context(), a)) // no other tenant waits
+		begin("other", func() error { return p.Take(t.Context(), b) })
+		must(p.Yield(t.Context(), a)) // it is its tenant's turn
+		begin("yielded", func() error { return p.Yield(t.Context(), a) })
+		had("other")
+		p.Give(b)
+		had("other", "yielded")
+		p.Give(a)
+		had("other", "yielded", "its own")
+		begin("other", func() error { return p.Take(t.Context(), b) })
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- p.Yield(ctx, a) }()
+		synctest.Wait()
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("one that leaves: %v", err)
+		}
+		p.Give(b)
+		if p.free != 1 || len(p.held)+len(p.lines)+len(p.order) > 0 {
+			t.Errorf("left: %+v", p)
+		}
+	})
+}
+
 // A place that is given to work which has just left goes to the next one.
 func TestNoPlaceIsLost(t *testing.T) {
 	t.Parallel()
