@@ -9,6 +9,7 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/knowledge"
 	"agentsvc/schemas/document"
 	"agentsvc/schemas/id"
@@ -37,6 +38,15 @@ const (
 	mostChunks = 200_000
 	// pauseClean is the pause before what could not be removed is tried again.
 	pauseClean = 2 * time.Second
+)
+
+// Where a crash test kills the process.
+var (
+	pointBeforeWrite = failpoint.Declare("ingest.before_write")
+	pointAfterWrite  = failpoint.Declare("ingest.after_write")
+	pointBeforeBuilt = failpoint.Declare("ingest.before_built")
+	pointBeforeDrop  = failpoint.Declare("ingest.before_drop")
+	pointAfterDrop   = failpoint.Declare("ingest.after_drop")
 )
 
 // errNoVectors: the provider of embeddings cannot serve now.
@@ -89,7 +99,7 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 	}
 	var err error
 	if last > 0 {
-		err = k.cfg.Store.Drop(ctx, a.Tenant, w.to.Document, r.Shown, last)
+		err = k.drop(ctx, a, r.Shown, last)
 	}
 	var info document.Info
 	if err == nil {
@@ -101,6 +111,7 @@ func (k *kind) build(ctx context.Context, a cluster.Address, r Row) any {
 		k.takeBack(ctx, w.to)
 		return nil
 	case err == nil:
+		failpoint.Hit(pointBeforeBuilt)
 		built := Built{r.Generation, w.written, info.MediaType, nil, w.used}
 		if w.model != nil {
 			by := w.model.String()
@@ -209,6 +220,7 @@ func (w *writer) flush() error {
 	}
 	for part := range slices.Chunk(w.waiting, slice) {
 		began, some := time.Now(), min(len(part), len(vectors))
+		failpoint.Hit(pointBeforeWrite)
 		ok, err := w.cfg.Store.Write(w.ctx, w.to, part, vectors[:some])
 		if err == nil && !ok {
 			err = errOvertaken
@@ -216,6 +228,7 @@ func (w *writer) flush() error {
 		if err != nil {
 			return err
 		}
+		failpoint.Hit(pointAfterWrite)
 		w.written, vectors = w.written+len(part), vectors[some:]
 		pause.For(w.ctx, min(rest*time.Since(began), mostRest))
 	}
@@ -328,9 +341,17 @@ func (k *kind) remove(ctx context.Context, a cluster.Address, r Row) error {
 	if r.Deleted {
 		keep = -1
 	}
-	err := k.cfg.Store.Drop(ctx, a.Tenant, id.DocumentID{UUID: a.ID}, keep, r.Generation)
+	err := k.drop(ctx, a, keep, r.Generation)
 	if err == nil && r.Deleted {
 		err = k.cfg.Files.Delete(ctx, a.Tenant, r.File)
 	}
+	return err
+}
+
+// drop removes the chunks of other generations than keep, up to last.
+func (k *kind) drop(ctx context.Context, a cluster.Address, keep, last int) error {
+	failpoint.Hit(pointBeforeDrop)
+	err := k.cfg.Store.Drop(ctx, a.Tenant, id.DocumentID{UUID: a.ID}, keep, last)
+	failpoint.Hit(pointAfterDrop)
 	return err
 }

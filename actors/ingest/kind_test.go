@@ -168,11 +168,22 @@ func (m *models) set(name string, err error) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	db := pgtest.New(t)
+	w := open(t, pgtest.New(t))
+	w.begin()
+	return w
+}
+
+// begin makes the tenant and its knowledge base.
+func (w *world) begin() {
+	w.Helper()
+	w.tenant, w.base = pgtest.Tenant(w.T, w.admin), id.KnowledgeBaseID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'base')`, w.tenant, w.base)
+}
+
+func open(t *testing.T, db *pgtest.DB) *world {
+	t.Helper()
 	w := &world{T: t, db: db, admin: db.System(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), models: &models{fail: map[string]error{}}}
 	w.index = knowledge.NewIndex(db.API(t), w.models)
-	w.tenant, w.base = pgtest.Tenant(t, w.admin), id.KnowledgeBaseID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'base')`, w.tenant, w.base)
 	w.writer = journaltest.Writer(t, db, journal.Config{Tables: slices.Concat(engine.Tables, ingest.Traits.Tables), Log: zerolog.Nop()})
 	return w
 }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 // Idempotency-Key is answered one thread and one run, and there are no others.
 func TestCrashOfAConversationThatBegins(t *testing.T) {
 	names := slices.DeleteFunc(failpoints(t), func(name string) bool {
-		return gatedPoint(name) || evidencePoint(name) || deliverablePoint(name) || flowPoint(name) || webhookPoint(name) || strings.HasPrefix(name, "sync.") || strings.HasPrefix(name, "skillrun.")
+		return gatedPoint(name) || evidencePoint(name) || deliverablePoint(name) || flowPoint(name) || webhookPoint(name) || elsewhere(name)
 	})
 	if len(names) < 3 {
 		t.Fatalf("only %v are declared: the test is void", names)

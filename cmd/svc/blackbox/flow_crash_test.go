@@ -115,7 +115,7 @@ func flowStorm(t *testing.T, kills func(ctx context.Context, n *node), env ...st
 // off is killed in its turn.
 func TestCrashFlowsAtEachPoint(t *testing.T) {
 	points := slices.DeleteFunc(failpoints(t), func(name string) bool {
-		return webhookPoint(name) || evidencePoint(name) || deliverablePoint(name) || strings.HasPrefix(name, "thread.") || strings.HasPrefix(name, "run.tool_") || strings.HasPrefix(name, "sync.") || strings.HasPrefix(name, "skillrun.")
+		return webhookPoint(name) || evidencePoint(name) || deliverablePoint(name) || strings.HasPrefix(name, "thread.") || strings.HasPrefix(name, "run.tool_") || elsewhere(name)
 	})
 	own := 0
 	for _, point := range points {
