@@ -136,14 +136,15 @@ func (s *shelf) live(t *testing.T, ctx context.Context, v *volume, stop <-chan s
 
 // TestClusterDocuments kills nodes at random while documents are put, replaced, deleted and searched through all of them. A
 // search sees one version of a document, or none, never what was deleted or is forbidden; at the end each document is
-// ready once, with the chunks of its last version and no others.
+// ready once, with the chunks of its last version, their vectors, and no others.
 func TestClusterDocuments(t *testing.T) {
 	b := newBed(t, 3, time.Second)
 	b.start()
 	ctx := within(t, 4*time.Minute)
 	c := b.client(b.desk.tenant("library"), b.book)
 	var base struct{ ID string }
-	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases", object{"name": "Shelf", "chunking": object{"max_tokens": 60, "overlap_tokens": 0}}, &base)
+	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases", object{"name": "Shelf", "chunking": object{"max_tokens": 60, "overlap_tokens": 0},
+		"embedding": object{"provider": "simulated", "model": "any"}}, &base)
 	s := &shelf{c: c, base: base.ID}
 	volumes := make([]*volume, 12)
 	for i := range volumes {
@@ -219,6 +220,9 @@ func TestClusterDocuments(t *testing.T) {
 	})
 	if got := text("SELECT count(*)::text FROM kb_documents WHERE deleted_at IS NULL AND (status <> 'ready' OR owes OR chunks <> (SELECT count(*) FROM kb_chunks c WHERE c.tenant_id = kb_documents.tenant_id AND c.document_id = kb_documents.id) OR chunks <> (SELECT count(DISTINCT position) FROM kb_chunks c WHERE c.document_id = kb_documents.id))"); got != "0" {
 		t.Errorf("%s documents are not ready with each of their chunks once", got)
+	}
+	if got := text("SELECT count(*)::text FROM kb_chunks WHERE vector IS NULL"); got != "0" {
+		t.Errorf("%s chunks have no vector", got)
 	}
 	if got := text("SELECT count(*)::text FROM kb_documents WHERE deleted_at IS NULL"); got != fmt.Sprint(len(volumes)) {
 		t.Errorf("%s documents, want %d", got, len(volumes))
