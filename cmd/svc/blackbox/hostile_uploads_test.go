@@ -1,5 +1,3 @@
-//go:build storm
-
 package blackbox
 
 import (
