@@ -5,9 +5,11 @@ package blackbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,23 +136,38 @@ func (s *shelf) live(t *testing.T, ctx context.Context, v *volume, stop <-chan s
 	}
 }
 
-// TestClusterDocuments kills nodes at random while documents are put, replaced, deleted and searched through all of them. A
-// search sees one version of a document, or none, never what was deleted or is forbidden; at the end each document is
-// ready once, with the chunks of its last version, their vectors, and no others.
+// watchShown notes each generation that is shown, and how many attempts it took, in the transaction that shows it.
+const watchShown = `CREATE TABLE shown (document uuid NOT NULL, attempts int NOT NULL);
+CREATE FUNCTION note_shown() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN INSERT INTO public.shown VALUES (NEW.id, OLD.attempts); RETURN NULL; END $$;
+CREATE TRIGGER shown AFTER UPDATE OF shown ON kb_documents FOR EACH ROW WHEN (NEW.shown > OLD.shown) EXECUTE FUNCTION note_shown()`
+
+// misbilled counts the transactions whose generations and bills do not match. A generation is billed once, in the
+// transaction that shows it. One that another attempt had begun may have all its vectors from there, and costs nothing then.
+const misbilled = `WITH s AS (SELECT xmin::text AS tx, count(*) AS generations, count(*) FILTER (WHERE attempts <= 1) AS first FROM shown GROUP BY 1),
+u AS (SELECT xmin::text AS tx, count(*) AS bills FROM usage_records WHERE kind = 'embedding' AND tokens_in > 100 GROUP BY 1)
+SELECT count(*)::text FROM s FULL JOIN u USING (tx) WHERE coalesce(bills, 0) > coalesce(generations, 0) OR coalesce(bills, 0) < coalesce(first, 0)`
+
+// TestClusterDocuments kills nodes at random while documents are put, replaced, deleted and searched through all of them,
+// beside runs. A search sees one version of a document, or none, never what was deleted or is forbidden; at the end each document is
+// ready once, with the chunks of its last version and no others, each with its vector. Each generation that was shown
+// has been billed once.
 func TestClusterDocuments(t *testing.T) {
 	b := newBed(t, 3, time.Second)
 	b.start()
 	ctx := within(t, 4*time.Minute)
 	c := b.client(b.desk.tenant("library"), b.book)
 	var base struct{ ID string }
-	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases", object{"name": "Shelf", "chunking": object{"max_tokens": 60, "overlap_tokens": 0},
-		"embedding": object{"provider": "simulated", "model": "any"}}, &base)
+	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases", object{"name": "Shelf", "chunking": object{"max_tokens": 60, "overlap_tokens": 0}, "embedding": object{"provider": "simulated", "model": "any"}}, &base)
+	if _, err := b.admin.Exec(ctx, watchShown); err != nil {
+		t.Fatal(err)
+	}
 	s := &shelf{c: c, base: base.ID}
+	placeholder := strings.Repeat("empty ", 400) // a bill is told from that of a search by its size
 	volumes := make([]*volume, 12)
 	for i := range volumes {
 		volumes[i] = &volume{name: fmt.Sprintf("volume%02d", i), canary: i%4 == 3}
 		if v := volumes[i]; v.canary { // nothing secret is put before the ACL is set
-			if a, err := putDocuments(ctx, c, s.base, map[string][]byte{v.name + ".md": []byte("empty")}); err != nil || a.status != 202 {
+			if a, err := putDocuments(ctx, c, s.base, map[string][]byte{v.name + ".md": []byte(placeholder)}); err != nil || a.status != 202 {
 				t.Fatal(a, err)
 			} else {
 				var list struct{ Items []struct{ ID string } }
@@ -168,13 +185,16 @@ func TestClusterDocuments(t *testing.T) {
 		owners.Go(func() { s.live(t, ctx, v, stop) })
 	}
 	const kills = 5
-	for i := range kills {
-		pauseFor(ctx, 500*time.Millisecond+rand.N(time.Second))
-		m := b.nodes[i%len(b.nodes)]
-		m.kill()
-		pauseFor(ctx, rand.N(1500*time.Millisecond))
-		m.back(ctx)
-	}
+	runs := newLoad(t, b, b.book)
+	runs.run(t, 4*time.Minute, crowd{talkers: 1, clerks: 1}, func(ctx context.Context) {
+		for i := range kills {
+			pauseFor(ctx, 500*time.Millisecond+rand.N(time.Second))
+			m := b.nodes[i%len(b.nodes)]
+			m.kill()
+			pauseFor(ctx, rand.N(1500*time.Millisecond))
+			m.back(ctx)
+		}
+	})
 	close(stop)
 	owners.Wait()
 
@@ -203,7 +223,9 @@ func TestClusterDocuments(t *testing.T) {
 			newest := fmt.Sprintf("version v%d ", v.version)
 			eventually(t, ctx, v.name+" is found in its last version", func() bool {
 				hits, ok := s.find(ctx, v.name)
-				return ok && len(hits) > 0 && strings.Contains(hits[0].Text, newest)
+				return ok && slices.ContainsFunc(hits, func(h found) bool {
+					return strings.Contains(h.Text, "document "+v.name+" ") && strings.Contains(h.Text, newest)
+				})
 			})
 		}
 		s.look(t, ctx, v)
@@ -221,12 +243,36 @@ func TestClusterDocuments(t *testing.T) {
 	if got := text("SELECT count(*)::text FROM kb_documents WHERE deleted_at IS NULL AND (status <> 'ready' OR owes OR chunks <> (SELECT count(*) FROM kb_chunks c WHERE c.tenant_id = kb_documents.tenant_id AND c.document_id = kb_documents.id) OR chunks <> (SELECT count(DISTINCT position) FROM kb_chunks c WHERE c.document_id = kb_documents.id))"); got != "0" {
 		t.Errorf("%s documents are not ready with each of their chunks once", got)
 	}
-	if got := text("SELECT count(*)::text FROM kb_chunks WHERE vector IS NULL"); got != "0" {
-		t.Errorf("%s chunks have no vector", got)
-	}
 	if got := text("SELECT count(*)::text FROM kb_documents WHERE deleted_at IS NULL"); got != fmt.Sprint(len(volumes)) {
 		t.Errorf("%s documents, want %d", got, len(volumes))
 	}
+	if got := text("SELECT count(*)::text FROM kb_chunks WHERE vector IS NULL"); got != "0" {
+		t.Errorf("%s chunks have no vector", got)
+	}
+	if got := text(misbilled); got != "0" {
+		t.Errorf("%s transactions show other generations than they bill", got)
+	}
+	// The law finds what it is for.
+	for _, plant := range []string{
+		"DELETE FROM usage_records WHERE xmin::text IN (SELECT xmin::text FROM shown WHERE attempts = 1 LIMIT 1)",
+		"INSERT INTO usage_records (tenant_id, id, at, kind, tokens_in) SELECT tenant_id, gen_random_uuid(), at, kind, tokens_in FROM usage_records WHERE kind = 'embedding' AND tokens_in > 100 LIMIT 1",
+	} {
+		tx, err := b.admin.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		_, err = tx.Exec(ctx, plant)
+		if err := errors.Join(err, tx.QueryRow(ctx, misbilled).Scan(&got), tx.Rollback(ctx)); err != nil || got != "1" {
+			t.Errorf("after %q the bills of %s transactions are wrong, %v", plant, got, err)
+		}
+	}
+	generations := text("SELECT count(*) || ' generations, ' || count(*) FILTER (WHERE attempts > 1) || ' of them begun more than once' FROM shown")
+	rulings := newRulings()
+	runs.find(t).hold(b.book, rulings)
+	rulings.report(t)
+	b.book.report(t)
+	b.book.notVoid(t, lawAccepted)
 	versions := 0
 	for _, v := range volumes {
 		versions += v.version
@@ -234,5 +280,5 @@ func TestClusterDocuments(t *testing.T) {
 	if s.searches.Load() < 50 {
 		t.Errorf("only %d searches were answered: the test is void", s.searches.Load())
 	}
-	t.Logf("%d kills, %d versions of %d documents, %d searches", kills, versions, len(volumes), s.searches.Load())
+	t.Logf("%d kills, %d versions of %d documents, %s, %d searches", kills, versions, len(volumes), generations, s.searches.Load())
 }
