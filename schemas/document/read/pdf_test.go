@@ -57,12 +57,18 @@ func TestEncryptedPDFs(t *testing.T) {
 
 // pdfWith makes a PDF of one page with a font, further objects from number 6 on, and a content.
 func pdfWith(font, content string, objects ...string) []byte {
+	return pdfFrom(append([]string{onePage[0], onePage[1], font, onePage[2], streamOf("BT /F 12 Tf 72 700 Td " + content + " Tj ET")}, objects...)...)
+}
+
+// onePage is what a PDF of one page has but for its font, object 3, and its content, object 5: objects 1, 2 and 4.
+var onePage = [...]string{"<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Count 1/Kids[4 0 R]/Resources<</Font<</F 3 0 R>>>>>>", "<</Type/Page/Parent 2 0 R/Contents 5 0 R>>"}
+
+// pdfFrom makes a PDF of objects, which begin with number 1, the catalogue.
+func pdfFrom(objects ...string) []byte {
 	var b bytes.Buffer
 	offsets := []int{}
-	all := append([]string{"<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Count 1/Kids[4 0 R]/Resources<</Font<</F 3 0 R>>>>>>", font, "<</Type/Page/Parent 2 0 R/Contents 5 0 R>>",
-		streamOf("BT /F 12 Tf 72 700 Td " + content + " Tj ET")}, objects...)
 	b.WriteString("%PDF-1.5\n")
-	for i, body := range all {
+	for i, body := range objects {
 		offsets = append(offsets, b.Len())
 		fmt.Fprintf(&b, "%d 0 obj\n%s\nendobj\n", i+1, body)
 	}

@@ -20,6 +20,8 @@ type Limits struct {
 	Sheets        int   // of a workbook
 	ExpandedBytes int64 // of all parts of an archive, or all streams of a PDF, together
 	TextBytes     int64 // of the text
+	// Panics lets a panic over a damaged file through, for a fuzzer: Read makes a fault of it.
+	Panics bool
 }
 
 // DefaultLimits are the limits of Read where none are given.
@@ -78,6 +80,9 @@ func Read(in io.ReaderAt, size int64, name, mediaType string, lim Limits, sink f
 		if p := recover(); p != nil {
 			if s, ok := p.(sinkPanic); ok {
 				panic(s.value)
+			}
+			if lim.Panics {
+				panic(p)
 			}
 			err = fault("the file is damaged")
 		}
@@ -243,7 +248,7 @@ func line(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // readPDF reads a PDF page by page.
 func readPDF(f *file) error {
-	doc, err := pdf.Open(f.in, f.size, pdf.Limits{ExpandedBytes: f.lim.ExpandedBytes, Pages: f.lim.Pages})
+	doc, err := pdf.Open(f.in, f.size, pdf.Limits{ExpandedBytes: f.lim.ExpandedBytes, Pages: f.lim.Pages, Panics: f.lim.Panics})
 	if err != nil {
 		return pdfFault(err, f.lim)
 	}

@@ -271,17 +271,3 @@ func TestTheSinkEndsIt(t *testing.T) {
 		}
 	}
 }
-
-// Whatever the bytes, a reader ends with blocks or a fault, and never with a panic.
-func FuzzRead(f *testing.F) {
-	for name, content := range map[string][]byte{"a.txt": []byte("text"), "a.md": []byte("# a\n\n*b* | c"), "a.html": []byte("<html><p>a<table><tr><td>b"), "a.csv": []byte("a,b\n\"1\"\"\",2\n"),
-		"a.json": []byte(`{"a":[1,"b",null]}`), "a.docx": docx(paragraph("Heading1", "a")), "a.pptx": pptx(shape("a")), "a.xlsx": xlsx(`<row r="1"><c r="A1"><v>1</v></c></row>`), "a.pdf": pdf("a", "b")} {
-		f.Add(name, content)
-	}
-	f.Fuzz(func(t *testing.T, name string, content []byte) {
-		_, err := read.Read(bytes.NewReader(content), int64(len(content)), name, "", read.Limits{Pages: 50, Sheets: 10, ExpandedBytes: 1 << 20, TextBytes: 1 << 20}, func(document.Block) error { return nil })
-		if err != nil && !errors.As(err, new(*document.Fault)) {
-			t.Errorf("%v", err)
-		}
-	})
-}

@@ -21,6 +21,8 @@ type Limits struct {
 	ExpandedBytes int64 // of all streams together
 	Pages         int
 	Steps         int // operators and objects, for all pages
+	// Panics lets a panic over a damaged file through, for a fuzzer: usually it is caught, and what was read counts.
+	Panics bool
 }
 
 const (
@@ -69,7 +71,7 @@ type packed struct {
 func Open(in io.ReaderAt, size int64, lim Limits) (d *Doc, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			d, err = nil, caught(p)
+			d, err = nil, lim.caught(p)
 		}
 	}()
 	if lim.ExpandedBytes <= 0 {
@@ -103,9 +105,12 @@ func Open(in io.ReaderAt, size int64, lim Limits) (d *Doc, err error) {
 // stop carries an error up to Open or Pages.
 type stop struct{ err error }
 
-func caught(p any) error {
+func (l Limits) caught(p any) error {
 	if s, is := p.(stop); is {
 		return s.err
+	}
+	if l.Panics {
+		panic(p)
 	}
 	if err, is := p.(error); is && !errors.Is(err, errSyntax) {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -599,7 +604,7 @@ func (d *Doc) get(r ref) object {
 			return nil
 		}
 		i := int(e.gen)
-		if i >= len(p.nums) || p.nums[i] != r.num {
+		if i < 0 || i >= len(p.nums) || p.nums[i] != r.num {
 			i = -1
 			for k, n := range p.nums {
 				if n == r.num {
@@ -649,7 +654,7 @@ func (d *Doc) unpack(num int) *packed {
 		b, err2 := l.next(0)
 		num, ok1 := a.(int)
 		off, ok2 := b.(int)
-		if err1 != nil || err2 != nil || !ok1 || !ok2 || off < 0 || first < 0 || first+off > len(data) {
+		if err1 != nil || err2 != nil || !ok1 || !ok2 || off < 0 || first < 0 || first > len(data) || off > len(data)-first {
 			break
 		}
 		p.nums, p.offsets = append(p.nums, num), append(p.offsets, first+off)
@@ -664,7 +669,8 @@ func (d *Doc) unpack(num int) *packed {
 // Title returns the title in the properties of the file.
 func (d *Doc) Title() (title string) {
 	defer func() {
-		if recover() != nil {
+		if p := recover(); p != nil {
+			d.lim.caught(p)
 			title = ""
 		}
 	}()

@@ -125,6 +125,7 @@ func (d *Doc) guarded(o object) (out object) {
 			if s, is := p.(stop); is {
 				panic(s)
 			}
+			d.lim.caught(p)
 			out = nil
 		}
 	}()
@@ -167,8 +168,9 @@ func (d *Doc) page(page dict, resources object) (lines []Line, err error) {
 	func() {
 		defer func() {
 			if p := recover(); p != nil {
-				if s, is := p.(stop); is {
-					err = s.err
+				caught := d.lim.caught(p)
+				if _, is := p.(stop); is {
+					err = caught
 				}
 			}
 		}()
