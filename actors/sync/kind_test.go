@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"agentsvc/actors/durable"
+	"agentsvc/actors/ingest"
 	syncs "agentsvc/actors/sync"
+	"agentsvc/persistence/feed"
+	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
@@ -349,6 +352,84 @@ func TestADeletedDocumentComesBackWithItsACL(t *testing.T) {
 	}
 	if got := acl(other, "a"); got != "" {
 		t.Errorf("the ACL of another source's document: %q", got)
+	}
+}
+
+// TestAnACLOutlivesItsDocument: a restricted document that was gone for weeks, deleted here or gone at its source, is restricted when it
+// comes back. The rows that keep the ACL go once it is taken over, and with their source.
+func TestAnACLOutlivesItsDocument(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	rows := func() int { return w.count(`SELECT count(*) FROM kb_documents WHERE deleted_at IS NOT NULL`) }
+	weeks := func(want int) { // pass, and retention leaves so many rows of deleted documents
+		t.Helper()
+		w.exec(`UPDATE kb_documents SET owes = false, deleted_at = deleted_at - interval '3 weeks' WHERE deleted_at IS NOT NULL`)
+		_, _, err := ingest.Traits.Keep[0].Pass(t.Context(), w.db.System(t), feed.Mark{}, 100)
+		w.must(err)
+		if got := rows(); got != want {
+			t.Errorf("%d rows of deleted documents stay, want %d", got, want)
+		}
+	}
+	give := func() {
+		for _, key := range []string{"a", "b", "c", "open"} {
+			f.Put(key, "text of "+key)
+		}
+	}
+	give()
+	w.syncs(n, src)
+	w.exec(`UPDATE kb_documents SET acl = '{group:staff}' WHERE source_id = $1 AND item <> 'open'`, src)
+	w.must(w.change(func(ctx context.Context, tx *store.Tx) error {
+		return tx.DeleteDocument(ctx, w.base, w.documents(src)["a"].id)
+	}))
+	for _, key := range []string{"a", "b", "c", "open"} {
+		f.Delete(key)
+	}
+	w.syncs(n, src)
+	weeks(3)
+	give()
+	f.Declare("c", 50<<20+1) // its content cannot be had
+	w.syncs(n, src)
+	if got := w.count(`SELECT count(*) FROM kb_documents WHERE source_id = $1 AND deleted_at IS NULL AND acl = CASE item WHEN 'open' THEN '{}'::text[] ELSE '{group:staff}' END`, src); got != 4 {
+		t.Errorf("%d of 4 documents have the ACL that they had", got)
+	}
+	weeks(0)
+	f.Delete("a")
+	w.syncs(n, src)
+	weeks(1)
+	w.must(w.change(func(ctx context.Context, tx *store.Tx) error { return tx.DeleteSource(ctx, w.base, src) }))
+	weeks(0)
+}
+
+// TestADeletionOnItsWay: a sync that finds a document being deleted puts it anew with its ACL.
+func TestADeletionOnItsWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	f.Put("a", "one")
+	w.syncs(n, src)
+	w.exec(`UPDATE kb_documents SET acl = '{group:staff}' WHERE source_id = $1`, src)
+	first := w.documents(src)["a"].id
+	f.Put("a", "two")
+	w.must(w.change(func(ctx context.Context, tx *store.Tx) error {
+		if err := tx.DeleteDocument(ctx, w.base, first); err != nil {
+			return err
+		}
+		w.must(w.queue(src))
+		w.wake(n, src)
+		pgtest.Blocked(t, w.admin) // the step
+		return nil
+	}))
+	w.ends(n, src)
+	if d := w.holds(src, map[string]string{"a": "two"})["a"]; d.id == first {
+		t.Error("the document that was deleted is there")
+	}
+	if n := w.count(`SELECT count(*) FROM kb_documents WHERE source_id = $1 AND deleted_at IS NULL AND acl = '{group:staff}'`, src); n != 1 {
+		t.Error("the document came back without its ACL")
 	}
 }
 

@@ -201,6 +201,18 @@ func (s *Syncs) WriteWalk(ctx context.Context, w *Walk, p *WalkPage) (wake []id.
 			}
 			tx.noteDocuments(renamed)
 		}
+		if n := len(p.Put) + len(p.Failed); n > 0 {
+			items := make([]string, 0, n)
+			for _, d := range p.Put {
+				items = append(items, d.Item)
+			}
+			for _, d := range p.Failed {
+				items = append(items, d.Item)
+			}
+			if _, err := tx.exec(ctx, "sync_items", w.Tenant, w.Source, items); err != nil {
+				return fmt.Errorf("lock documents: %w", err)
+			}
+		}
 		for _, d := range p.Put {
 			ids, err := scalars[id.DocumentID](ctx, tx.View, "sync_put", w.Tenant, id.NewAnywhere(), w.Base, w.Source, d.Item, d.Version, mark, d.Name, d.URI, d.MediaType,
 				d.SizeBytes, d.File, d.Sum[:])

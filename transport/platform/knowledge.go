@@ -107,7 +107,7 @@ func (p *Platform) knowledgeRoutes(t *edge.Table) {
 		Summary: "Read a document's state", Tag: knowledgeTag, Role: member}, p.getDocument)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/knowledge-bases/{id}/documents/{docId}", ID: "deleteDocument", Summary: "Delete a document",
 		Description: "No search finds it from then on. A document that is still at its source comes back under a new id: from an office drive when it changes there, from other sources with the next sync. " +
-			"It gets the ACL of the deleted document if that was deleted at most 24 hours ago, and an empty one after that: let the source's config exclude what must not come back.", Tag: knowledgeTag, Role: admin}, p.deleteDocument)
+			"It then has the ACL of the deleted document, however long ago that was deleted.", Tag: knowledgeTag, Role: admin}, p.deleteDocument)
 	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/knowledge-bases/{id}/documents/{docId}/content", ID: "downloadDocument", Summary: "Download a document", Tag: knowledgeTag, Role: member}, p.downloadDocument)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/knowledge-bases/{id}/documents/{docId}/acls", ID: "getDocumentAcls", Answer: sampleACL,
 		Summary: "Read who may find a document", Tag: knowledgeTag, Role: member}, p.getACL)

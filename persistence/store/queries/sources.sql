@@ -134,9 +134,17 @@ WITH own AS MATERIALIZED (
 )
 SELECT id FROM met WHERE renamed
 
--- A document with new contents: it keeps its id and its ACL. One that was deleted and comes back has a new id, and its ACL as
--- long as the row of the deleted one is there.
+-- Locks the documents that a step writes. A deletion that is on its way is over then, and the step finds the ACL that it left.
+-- name: sync_items
+SELECT d.id FROM unnest($3::text[]) AS u (item) JOIN kb_documents d ON d.tenant_id = $1 AND d.item = u.item
+WHERE d.source_id = $2 AND d.deleted_at IS NULL ORDER BY d.id FOR NO KEY UPDATE OF d
+
+-- A document with new contents: it keeps its id and its ACL. One that was deleted and comes back has a new id and takes the ACL over:
+-- retention keeps a deleted row with an ACL as long as the source is there (actors/ingest).
 -- name: sync_put
+WITH former AS (
+  UPDATE kb_documents SET acl = '{}' WHERE tenant_id = $1 AND source_id = $4 AND item = $5 AND deleted_at IS NOT NULL AND acl <> '{}'
+)
 INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, seen, name, uri, media_type, size_bytes, file, sha256, acl)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, coalesce((
   SELECT acl FROM kb_documents WHERE tenant_id = $1 AND source_id = $4 AND item = $5 AND deleted_at IS NOT NULL ORDER BY deleted_at DESC LIMIT 1), '{}'))
@@ -148,6 +156,9 @@ RETURNING id
 
 -- A document whose contents cannot be had. What was indexed before stays, and a content that waits for its index gets it.
 -- name: sync_fail
+WITH former AS (
+  UPDATE kb_documents SET acl = '{}' WHERE tenant_id = $1 AND source_id = $4 AND item = $5 AND deleted_at IS NOT NULL AND acl <> '{}'
+)
 INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, seen, name, uri, media_type, size_bytes, file, sha256, status, error, source_error, owes, acl)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $12, 'failed', $13, $13, false, coalesce((
   SELECT acl FROM kb_documents WHERE tenant_id = $1 AND source_id = $4 AND item = $5 AND deleted_at IS NOT NULL ORDER BY deleted_at DESC LIMIT 1), '{}'))
