@@ -42,7 +42,9 @@
 // Limits: a node performs four syncs at a time, one for each tenant, in turn; a sync that
 // others wait for gives up its place after a minute and takes the next free one. A walk without
 // progress ends within 140 s, however many requests a page of its listing takes. A walk that could not
-// store what it fetched asks again after pauses that double up to five minutes, without a place. A step
+// store what it fetched asks again after pauses that double up to five minutes, without a place. One that the
+// vendor asks to wait for up to ten minutes pauses as long, without a place, and goes on behind its last step;
+// after three such pauses without a step that brings it on, and if it is asked to wait longer, it fails. A step
 // holds at most 16 fetched contents, in the store of files.
 //
 // Loss: none. Due times that passed while no node was up, or while a sync was on its way, lead to

@@ -55,20 +55,32 @@ type Teller interface {
 }
 
 // Pauses before a walk goes on after storage failed. Where that was the store of files, the walk asks the vendor again for what could
-// not be stored: the pauses double until a step is committed.
+// not be stored: the pauses double until a step brings the walk on.
 const (
 	pauseAgain = 2 * time.Second
 	mostPause  = 5 * time.Minute
 )
 
+// mostAsked is the longest pause that a vendor may ask for; a walk that is asked for a longer one fails. mostWaits is how many such pauses,
+// one after the other, may bring the walk on by no step.
+const (
+	mostAsked = 10 * time.Minute
+	mostWaits = 3
+)
+
+// asked returns the pause that a vendor asks for with a fault, 0 if that is none that a walk makes.
+func asked(err error) time.Duration {
+	if f := new(source.Fault); errors.As(err, &f) && f.RetryAfter <= mostAsked {
+		return f.RetryAfter
+	}
+	return 0
+}
+
 // pauseOf returns the pause after so many walks without a step.
 func pauseOf(idle int) time.Duration { return min(pauseAgain<<min(max(0, idle-1), 10), mostPause) }
 
 // noFiles: the store of files cannot serve now.
-type noFiles struct {
-	err   error
-	steps int // that the walk committed before
-}
+type noFiles struct{ err error }
 
 // Error implements error.
 func (e *noFiles) Error() string { return "the store of files is not available: " + e.err.Error() }
@@ -83,8 +95,12 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return nil
 	}
 	defer p.give()
-	out, err := k.walk(ctx, a, p)
+	out, steps, err := k.walk(ctx, a, p)
 	fault, away := new(source.Fault), new(noFiles)
+	idle := 0
+	if steps == 0 {
+		idle = e.(Walk).Idle + 1
+	}
 	switch {
 	case err == nil:
 		return out
@@ -92,14 +108,19 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return nil
 	case errors.Is(err, store.ErrLost):
 		return Lost{}
+	case asked(err) > 0 && idle <= mostWaits:
+		k.log(k.cfg.Log.Info(), a.Address).Err(err).Msg("a knowledge source asks to wait")
+		p.give()
+		pause.For(ctx, asked(err))
+		return Again{Idle: idle}
 	case errors.As(err, &fault):
 		return k.failed(ctx, t, src, fault.Reason)
 	case errors.As(err, &away), errors.Is(err, store.ErrUnavailable), errors.Is(err, context.Canceled):
 		// Storage, or the node's lease. The walk goes on behind its last step.
 		k.log(k.cfg.Log.Warn(), a.Address).Err(err).Msg("a sync of a knowledge source was interrupted")
 		var again Again
-		if away.err != nil && away.steps == 0 {
-			again.Idle = e.(Walk).Idle + 1
+		if away.err != nil {
+			again.Idle = idle
 		}
 		p.give()
 		pause.For(ctx, pauseOf(again.Idle))

@@ -693,6 +693,116 @@ func TestOneFileThatAsksToWait(t *testing.T) {
 	}
 }
 
+// TestAVendorThatAsksToWait is given the pause, and the sync goes on where it was: in the middle of a listing and of its files no content is
+// fetched twice. One that asks again and again fails the sync, which deletes nothing.
+func TestAVendorThatAsksToWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	f.PerPage = 5
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	want := map[string]string{}
+	for i := range 12 {
+		key := fmt.Sprintf("k%02d", i)
+		want[key] = "text of " + key
+		f.Put(key, want[key])
+	}
+	var listings, refused atomic.Int32
+	f.Before(func(rw http.ResponseWriter, r *http.Request) bool {
+		listing := r.URL.Query().Get("list-type") != ""
+		if !(listing && listings.Add(1) == 2 || r.URL.Path == "/docs/k08" && refused.Add(1) <= 2) {
+			return false
+		}
+		rw.Header().Set("Retry-After", "0.2") // a call waits for 50 ms at most
+		rw.WriteHeader(http.StatusTooManyRequests)
+		return true
+	})
+	w.syncs(n, src)
+	w.holds(src, want)
+	calls := f.Calls()
+	if got := connectortest.Count(calls, "content"); got != len(want) {
+		t.Errorf("%d contents of %d: %v", got, len(want), calls)
+	}
+	if refused.Load() != 3 {
+		t.Errorf("a file was asked for %d times", refused.Load())
+	}
+	if e := w.events("kb.source.failed"); len(e) != 0 {
+		t.Errorf("%v", e)
+	}
+	for key := range want {
+		f.Delete(key)
+	}
+	var asked atomic.Int32
+	f.Before(func(rw http.ResponseWriter, _ *http.Request) bool {
+		asked.Add(1)
+		rw.Header().Set("Retry-After", "0.1")
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	if row := w.sync(n, src); row.Status != lifecycle.SourceFailed || !strings.Contains(said(row), "it asks to wait") || asked.Load() != 4 {
+		t.Errorf("%s %q after %d calls", row.Status, said(row), asked.Load())
+	}
+	if have := w.documents(src); len(have) != len(want) {
+		t.Errorf("%d documents of %d", len(have), len(want))
+	}
+}
+
+// TestCredentialsThatExpireAmongTheFiles end the sync with that reason: the files are no bad ones, and stay as they were.
+func TestCredentialsThatExpireAmongTheFiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bucket, wiki := connectortest.NewS3(t), connectortest.NewWiki(t)
+	n := w.start(syncs.Config{})
+	pages := w.source(api.SourceCreate{Kind: lifecycle.SourceWiki, Config: config(map[string]any{"base_url": wiki.URL + "/wiki"}),
+		Credentials: map[string]string{"email": connectortest.Email, "api_token": connectortest.Token}})
+	for name, c := range map[string]struct {
+		src     id.SourceID
+		server  *connectortest.Server
+		put     func(key, text string)
+		content string // the path of a file, without its key
+		refuse  func(http.ResponseWriter)
+		want    string
+	}{
+		"object_store": {w.bucket(bucket), &bucket.Server, bucket.Put, "/docs/",
+			func(rw http.ResponseWriter) { connectortest.S3Error(rw, http.StatusForbidden, "ExpiredToken") }, "the session token has expired or is invalid (403)"},
+		"wiki": {pages, &wiki.Server, func(key, text string) { wiki.Put(key, "10", key, "<p>"+text+"</p>") }, "/wiki/api/v2/pages/",
+			func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusUnauthorized) }, "(401)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys := []string{"a", "b", "c", "d"}
+			for _, key := range keys {
+				c.put(key, "old "+key)
+			}
+			w.syncs(n, c.src)
+			w.settles()
+			for _, key := range keys {
+				c.put(key, "new "+key)
+			}
+			var files atomic.Int32
+			c.server.Before(func(rw http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasPrefix(r.URL.Path, c.content) || files.Add(1) < 3 {
+					return false
+				}
+				c.refuse(rw)
+				return true
+			})
+			row := w.sync(n, c.src)
+			if row.Status != lifecycle.SourceFailed || !strings.Contains(said(row), c.want) || files.Load() != 3 {
+				t.Errorf("%s %q after %d files", row.Status, said(row), files.Load())
+			}
+			for key, d := range w.documents(c.src) {
+				if d.status == "failed" || !strings.Contains(d.text, "old "+key) && !strings.Contains(d.text, "new "+key) {
+					t.Errorf("%+v", d)
+				}
+			}
+			c.server.Before(nil)
+			w.syncs(n, c.src)
+			w.holds(c.src, map[string]string{"a": "new a", "b": "new b", "c": "new c", "d": "new d"})
+		})
+	}
+}
+
 // TestAStartPageThatAsksForALogin, one of several, does not block the others.
 func TestAStartPageThatAsksForALogin(t *testing.T) {
 	t.Parallel()

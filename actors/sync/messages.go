@@ -11,8 +11,8 @@ type (
 	}
 	// Lost says that the walk does not own the row any more.
 	Lost struct{}
-	// Again says that the walk has to go on: storage or the node's lease failed for a moment.
+	// Again says that the walk has to go on: storage or the node's lease failed for a moment, or the vendor asked to wait.
 	Again struct {
-		Idle int // walks without a step, one after the other, while the store of files did not serve
+		Idle int // walks that no step brought on, one after the other, while the store of files did not serve or the vendor asked to wait
 	}
 )

@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
@@ -139,6 +140,85 @@ func TestAVendorIsSparedWhileFilesAreAway(t *testing.T) {
 			t.Errorf("%d listings in an hour", a.lists)
 		}
 	})
+}
+
+// busy is a source whose vendor asks to wait.
+type busy struct {
+	*away
+	wait  time.Duration
+	pages int // that it gives before, of each walk
+}
+
+func (b *busy) Walk(ctx context.Context, _ source.Position, each func(context.Context, source.Page) error) error {
+	b.lists++
+	for i := range b.pages {
+		if err := each(ctx, source.Page{Resume: fmt.Sprint(b.lists, i)}); err != nil {
+			return err
+		}
+	}
+	return &source.Fault{Reason: "busy", Status: 429, Again: true, RetryAfter: b.wait}
+}
+
+func (*busy) WriteWalk(context.Context, *store.Walk, *store.WalkPage) ([]id.DocumentID, error) {
+	return nil, nil
+}
+
+func (*busy) CountDocuments(context.Context, id.TenantID, id.SourceID) (int, error) { return 7, nil }
+
+// TestPausesThatAVendorAsksFor take as long as it asks for, without a place. Too long ones, and too many in which nothing comes of the
+// walks, end the sync.
+func TestPausesThatAVendorAsksFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wait  time.Duration
+		pages int
+		lists int // until the sync ends
+	}{
+		"of a minute":                     {time.Minute, 0, mostWaits + 1},
+		"of ten minutes":                  {mostAsked, 0, mostWaits + 1},
+		"of more":                         {mostAsked + 1, 0, 1},
+		"between pages of a long listing": {time.Minute, 1, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &busy{&away{}, c.wait, c.pages}
+				k := &kind{places: turn.New(1, 1), cfg: Config{Store: b, Files: b, Patience: patience, Log: zerolog.Nop(),
+					Connect: func(lifecycle.SourceKind, source.Config, map[string]string) (source.Source, error) { return b, nil }}}
+				tenant := id.TenantID{UUID: id.NewAnywhere()}
+				s := State{Enabled: true, Status: lifecycle.SourceSyncing}
+				began := time.Now()
+				for b.lists < 50 && s.walks() {
+					results := make(chan any, 1)
+					go func() {
+						results <- k.perform(t.Context(), durable.Activation{Address: cluster.Address{Tenant: tenant}}, Machine{}.Owed(s)[0])
+					}()
+					synctest.Wait()
+					if !k.places.Try(tenant) {
+						t.Fatal("a walk that pauses holds its place")
+					}
+					k.places.Give(tenant)
+					d, err := Machine{}.Decide(s, <-results, time.Now())
+					if err != nil {
+						t.Fatal(err)
+					}
+					s = d.Next
+					if !s.walks() {
+						if f := d.Facts[0].(Finished); f.OK || f.Error != "busy" || f.Documents != 7 {
+							t.Errorf("%+v", f)
+						}
+						break
+					}
+					if took := time.Since(began); took != c.wait*time.Duration(b.lists) {
+						t.Fatalf("%d pauses took %s", b.lists, took)
+					}
+				}
+				if b.lists != c.lists {
+					t.Errorf("%d walks, want %d", b.lists, c.lists)
+				}
+			})
+		})
+	}
 }
 
 // TestPausesBeginAnew with a step.

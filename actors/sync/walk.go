@@ -93,29 +93,43 @@ type walker struct {
 	files []id.FileID    // of its contents
 	met   time.Time      // when a page or a file could last be read
 	since time.Time      // when the place on the node was taken
-	steps int            // that were committed
+	at    string         // the connector's position in the last step
+	steps int            // that were committed and brought the walk on: with new contents, or a position behind others
 	fails int            // files that failed for the moment since a file could be read
 	good  *source.Item   // the last file that the source gave, in this walk or before; nil: none was met
 }
 
-// walk performs a sync, from its last step on.
-func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, error) {
+// walk performs a sync, from its last step on. It also returns how many steps brought it on.
+func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, int, error) {
 	t := a.Address.Tenant
 	b, err := k.cfg.Store.BeginWalk(ctx, t, id.SourceID{UUID: a.Address.ID}, a.Epoch)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	w := &walker{kind: k, addr: a.Address, place: p, begun: b, met: time.Now(), since: time.Now()}
 	if b.Resume != "" {
 		if err := json.Unmarshal([]byte(b.Resume), &w.p); err != nil {
-			return nil, fmt.Errorf("read the position of a walk: %w", err)
+			return nil, 0, fmt.Errorf("read the position of a walk: %w", err)
 		}
 	}
+	w.at = w.p.At
 	defer w.abandon()
+	out, err := w.whole(ctx)
+	if asked(err) > 0 && len(w.next.Put) > 0 { // what was fetched is not fetched again after the pause; the position stays
+		if lost := w.commit(ctx); lost != nil {
+			err = lost
+		}
+	}
+	return out, w.steps, err
+}
+
+// whole lists the source, from the position on, and ends the sync.
+func (w *walker) whole(ctx context.Context) (_ any, err error) {
+	b := w.begun
 	if b.Kind == lifecycle.SourceUpload { // its documents come by themselves
 		return w.end(ctx)
 	}
-	if w.src, err = k.cfg.Connect(b.Kind, b.Config, b.Credentials); err != nil {
+	if w.src, err = w.cfg.Connect(b.Kind, b.Config, b.Credentials); err != nil {
 		return nil, err
 	}
 	if !w.p.Done {
@@ -414,7 +428,7 @@ func (w *walker) store(ctx context.Context, item source.Item, content *source.Co
 	case w.cfg.Files.TooLarge(err), ctx.Err() != nil:
 		return nil, w.late(ctx, err)
 	}
-	return nil, &noFiles{err, w.steps}
+	return nil, &noFiles{err}
 }
 
 // late makes a fault of the end of a file's own time.
@@ -536,25 +550,37 @@ func (w *walker) save() {
 	w.next.Resume = &at
 }
 
-// flush commits the step.
+// flush commits the step, if there is one.
 func (w *walker) flush(ctx context.Context) error {
 	n := &w.next
 	if len(n.Met)+len(n.Put)+len(n.Failed)+len(n.Gone) == 0 && n.Resume == nil && !n.Restart {
 		return nil
 	}
+	if err := w.commit(ctx); err != nil {
+		return err
+	}
+	return w.yield(ctx)
+}
+
+// commit commits the step.
+func (w *walker) commit(ctx context.Context) error {
+	n := &w.next
 	failpoint.Hit(pointBeforeStep)
 	wake, err := w.cfg.Store.WriteWalk(ctx, &w.begun.Walk, n)
 	if err != nil {
 		return err // abandon settles the files
 	}
 	failpoint.Hit(pointAfterStep)
-	w.steps++
+	if len(n.Put) > 0 || w.p.At != w.at {
+		w.steps++
+	}
+	w.at = w.p.At
 	for _, f := range w.files {
 		w.cfg.Files.Settle(w.addr.Tenant, f, true)
 	}
 	w.files, w.next = nil, store.WalkPage{}
 	w.wake(wake)
-	return w.yield(ctx)
+	return nil
 }
 
 // abandon settles the contents of a step that was not committed, or may not have been.

@@ -317,16 +317,19 @@ func (c *Client) again(ctx context.Context, call func() (time.Duration, error)) 
 	for attempt := 1; ; attempt++ {
 		asked, err := call()
 		f := new(source.Fault)
-		if err == nil || !errors.As(err, &f) || !f.Again || attempt == attempts {
+		if err == nil || !errors.As(err, &f) || !f.Again {
 			return err
 		}
-		wait := t.Backoff << (attempt - 1)
-		wait += rand.N(wait/2 + 1)
 		if asked > t.MaxWait {
 			f.RetryAfter = asked
 			f.Reason += "; it asks to wait " + asked.Round(time.Second).String()
 			return f
 		}
+		if attempt == attempts {
+			return err
+		}
+		wait := t.Backoff << (attempt - 1)
+		wait += rand.N(wait/2 + 1)
 		if !pause.For(ctx, max(wait, asked)) {
 			return ctx.Err()
 		}

@@ -107,6 +107,26 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// TestAPauseThatIsTooLong for a call is told, also by the last attempt.
+func TestAPauseThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	for before := range attempts {
+		calls := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if calls++; calls > before {
+				w.Header().Set("Retry-After", "90")
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		_, err := newClient(t, s.URL, Timing{Backoff: time.Millisecond}, nil).Small(context.Background(), s.URL, "")
+		s.Close()
+		f := new(source.Fault)
+		if !errors.As(err, &f) || f.RetryAfter != 90*time.Second || !strings.Contains(f.Reason, "it asks to wait 1m30s") || calls != before+1 {
+			t.Errorf("after %d failures: %v, %d calls", before, err, calls)
+		}
+	}
+}
+
 // TestANodeWithoutItsLease sends nothing and does not call it a fault of the vendor.
 func TestANodeWithoutItsLease(t *testing.T) {
 	t.Parallel()
