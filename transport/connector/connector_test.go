@@ -547,29 +547,35 @@ func TestAVendorThatFails(t *testing.T) {
 		for what, c := range map[string]struct {
 			answer func(w http.ResponseWriter)
 			want   string
+			of     string // the vendor that it is about; empty: each
 		}{
-			"401":          {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, "refused (401)"},
-			"403":          {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, "(403)"},
-			"500":          {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "failed (500)"},
-			"429 for ages": {func(w http.ResponseWriter) { w.Header().Set("Retry-After", "3600"); w.WriteHeader(429) }, "it asks to wait 1h0m0s"},
-			"a login page": {func(w http.ResponseWriter) {
+			"a clock that is far off": {answer: func(w http.ResponseWriter) { connectortest.S3Error(w, http.StatusForbidden, "RequestTimeTooSkewed") },
+				want: "the clock of the object store and ours differ too much (403)", of: "object_store"},
+			"401":          {answer: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, want: "refused (401)"},
+			"403":          {answer: func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, want: "(403)"},
+			"500":          {answer: func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, want: "failed (500)"},
+			"429 for ages": {answer: func(w http.ResponseWriter) { w.Header().Set("Retry-After", "3600"); w.WriteHeader(429) }, want: "it asks to wait 1h0m0s"},
+			"a login page": {answer: func(w http.ResponseWriter) {
 				w.Header().Set("Content-Type", "text/html")
 				fmt.Fprint(w, "<html></html>")
-			}, "cannot be read"},
-			"empty JSON": {func(w http.ResponseWriter) { fmt.Fprint(w, "{}") }, "cannot be read"},
-			"nothing":    {func(http.ResponseWriter) {}, "cannot be read"},
-			"a redirect to a private address": {func(w http.ResponseWriter) {
+			}, want: "cannot be read"},
+			"empty JSON": {answer: func(w http.ResponseWriter) { fmt.Fprint(w, "{}") }, want: "cannot be read"},
+			"nothing":    {answer: func(http.ResponseWriter) {}, want: "cannot be read"},
+			"a redirect to a private address": {answer: func(w http.ResponseWriter) {
 				w.Header().Set("Location", "http://10.0.0.1/")
 				w.WriteHeader(http.StatusFound)
-			}, "redirect"},
-			"gigabytes": {func(w http.ResponseWriter) {
+			}, want: "redirect"},
+			"gigabytes": {answer: func(w http.ResponseWriter) {
 				for chunk := bytes.Repeat([]byte(" "), 1<<20); ; {
 					if _, err := w.Write(chunk); err != nil {
 						return
 					}
 				}
-			}, "larger than 16 MiB"},
+			}, want: "larger than 16 MiB"},
 		} {
+			if c.of != "" && c.of != name {
+				continue
+			}
 			v.server.Before(func(w http.ResponseWriter, _ *http.Request) bool { c.answer(w); return true })
 			w, err := tryWalk(v.source, source.Position{})
 			if f := fault(t, err); !strings.Contains(f.Reason, c.want) || w.last.Last {
@@ -635,19 +641,44 @@ func TestAVendorThatHangs(t *testing.T) {
 	}
 }
 
-// TestEndlessPages: a listing that never ends is given up.
+// TestEndlessPages: a listing that never ends is given up: one of pages without files soon, any other at 500,000 files or 50,000 pages,
+// which a walk that goes on after a kill counts from where it was.
 func TestEndlessPages(t *testing.T) {
 	t.Parallel()
-	g := connectortest.NewGraph(t)
-	var n atomic.Int64
-	g.Before(func(w http.ResponseWriter, r *http.Request) bool {
-		fmt.Fprintf(w, `{"value":[],"@odata.nextLink":"http://%s%s?token=0.%d"}`, r.Host, r.URL.Path, n.Add(1))
-		return true
-	})
-	_, err := tryWalk(openGraph(t, g), source.Position{})
-	if f := fault(t, err); !strings.Contains(f.Reason, "does not end") || n.Load() > 1000 {
-		t.Fatalf("%s after %d calls", f.Reason, n.Load())
+	more := map[string]string{ // a page without files and with a next one
+		"office_drive": `{"value":[],"@odata.nextLink":"http://%[1]s%[2]s?token=0.%[3]d"}`,
+		"cloud_drive":  `{"files":[],"nextPageToken":"%[3]d"}`,
+		"wiki":         `{"results":[],"_links":{"next":"%[2]s?cursor=%[3]d"}}`,
+		"object_store": `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%[3]d</NextContinuationToken></ListBucketResult>`,
 	}
+	for name, v := range vendors(t) {
+		whole := walk(t, v.source, source.Position{})
+		for member, at := range map[string]int{"n": 499_999, "p": 49_999} {
+			var position map[string]any
+			if err := json.Unmarshal([]byte(whole.resumes[0]), &position); err != nil || position[member] == nil {
+				t.Fatalf("%s: the position %s has no %q", name, whole.resumes[0], member)
+			}
+			position[member] = at
+			b, err := json.Marshal(position)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest, err := tryWalk(v.source, source.Position{Resume: string(b)})
+			if f := fault(t, err); !strings.Contains(f.Reason, "does not end") || rest.last.Last {
+				t.Errorf("%s behind %d of %q: %s", name, at, member, f.Reason)
+			}
+		}
+		var n atomic.Int64
+		v.server.Before(func(w http.ResponseWriter, r *http.Request) bool {
+			fmt.Fprintf(w, more[name], r.Host, r.URL.Path, n.Add(1))
+			return true
+		})
+		_, err := tryWalk(v.source, source.Position{})
+		if f := fault(t, err); !strings.Contains(f.Reason, "does not end") || n.Load() > 1000 {
+			t.Errorf("%s: %s after %d calls", name, f.Reason, n.Load())
+		}
+	}
+	g := connectortest.NewGraph(t)
 	g.Before(func(w http.ResponseWriter, r *http.Request) bool {
 		fmt.Fprint(w, `{"value":[],"@odata.nextLink":"http://127.0.0.1:9/elsewhere"}`)
 		return true

@@ -180,6 +180,33 @@ func TestASlowAnswer(t *testing.T) {
 	}
 }
 
+// TestAWalkEnds at its bounds, and not before.
+func TestAWalkEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before Walk
+		items  int
+		ends   bool
+	}{
+		"the last file":        {Walk{Items: maxItems - 3}, 3, false},
+		"one more":             {Walk{Items: maxItems - 3}, 4, true},
+		"the last page":        {Walk{Pages: maxPages - 1}, 1, false},
+		"a page more":          {Walk{Pages: maxPages}, 1, true},
+		"the last empty page":  {Walk{Empty: maxEmpty - 1}, 0, false},
+		"an empty page more":   {Walk{Empty: maxEmpty}, 0, true},
+		"files after all this": {Walk{Empty: maxEmpty}, 1, false},
+	} {
+		at := c.before
+		err := at.Count(c.items)
+		if f := new(source.Fault); (err != nil) != c.ends || c.ends && (!errors.As(err, &f) || !f.Lasting) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if at.Pages != c.before.Pages+1 || at.Items != c.before.Items+c.items || c.items > 0 && at.Empty != 0 {
+			t.Errorf("%s: %+v", name, at)
+		}
+	}
+}
+
 // TestPositions that do not belong to a connector are none.
 func TestPositions(t *testing.T) {
 	t.Parallel()
