@@ -489,18 +489,19 @@ type hitView struct {
 
 func searchCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "search BASE QUERY...", Short: "search a knowledge base, as its agents do",
-		Long: "Without --as it finds documents that are public or have no ACL; with it, also those that the ACL lets this end user see.\n" +
+		Long: "Without --as it finds documents that are public or have no ACL; with it, also those that the ACL lets this end user see,\n" +
+			"and each result says why it was found.\n" +
 			"Each result has its score, which compares within one search only, and the mark by which answers cite it.",
 		Args: cobra.MinimumNArgs(2)}
 	top := cmd.Flags().Int("top", knowledge.DefaultTopK, "how many results at most")
 	as := filledFlag(cmd, "as", "", "search as this end user, by external id or id")
-	why := cmd.Flags().Bool("why", false, "say why each result was found")
+	why := cmd.Flags().Bool("why", false, "say why each result was found; --as does too")
 	if err := cmd.RegisterFlagCompletionFunc("as", completes(endUserKind, -1)); err != nil {
 		panic(err) // the flag is defined a line above
 	}
 	return onBase(cmd, func(cmd *cobra.Command, c *Client, base string, words []string) error {
 		body := map[string]any{"query": strings.Join(words, " "), "top_k": *top}
-		if *why {
+		if *why || *as != "" { // who asks what a person finds asks why
 			body["explain"] = true
 		}
 		if *as != "" {
