@@ -435,6 +435,48 @@ func TestKnowledgeForMembers(t *testing.T) {
 	visible(t, p.byRole("link", "For members"))
 }
 
+// An answer shows the documents that it cites by their names, which lead to them, and none of its marks: in the playground while the run is
+// watched and after a reload, in the thread and in the run.
+func TestAnAnswerNamesWhatItCites(t *testing.T) {
+	t.Parallel()
+	base := shared.base(t, "Handbook of returns")
+	doc := shared.document(t, base, "returns.md", "# Returns\n\nShoes may be sent back within thirty days.", "ready")
+	var made struct{ Agent struct{ ID string } }
+	shared.call(t, "POST", "/v1/agents", object{"name": fmt.Sprintf("Citing %d", numbered.Add(1)), "manifest": object{"model": object{"provider": "simulated", "name": "sim-1"},
+		"tools": object{"builtin": []string{"kb.search"}}, "knowledge_bases": []string{base}}}, &made)
+	shared.call(t, "POST", "/v1/agents/"+made.Agent.ID+"/versions/1/publish", nil, nil)
+	shared.call(t, "POST", "/v1/tool-grants", object{"source": "builtin", "tool_pattern": "kb.search", "effect": "allow", "agent_id": made.Agent.ID}, nil)
+	v := visit(t, shared, look{})
+	p := v.signedIn(shared.person(t, "member"), "/console/playground?agent="+made.Agent.ID)
+	p.heading("Playground")
+	log := p.byRole("log", "Conversation")
+	named := func(where string, in playwright.Locator) {
+		t.Helper()
+		link := within(within(in, "list", "Sources"), "link", "returns.md")
+		must(t, expect.Locator(link).ToHaveAttribute("href", regexp.MustCompile("/console/knowledge/"+base+`\?document=`+doc+"$")))
+		must(t, expect.Locator(in).Not().ToContainText("[kb:"))
+		p.accessible("sources " + where)
+	}
+	must(t, p.box("Message").Fill("/call kb.search {\"query\":\"shoes\"}\n/cite Thirty days."))
+	p.press("Enter")
+	named("in the playground", log)
+	p.reload()
+	named("after a reload", log)
+	thread := regexp.MustCompile(`thread=([0-9a-f-]{36})`).FindStringSubmatch(p.URL())[1]
+	must(t, log.GetByRole("link", playwright.LocatorGetByRoleOptions{Name: regexp.MustCompile("^Run ")}).First().Click())
+	must(t, p.byRole("tab", "Conversation").Click())
+	named("in the run", p.byRole("tabpanel", "Conversation"))
+	p.goTo("/console/threads/" + thread)
+	named("in the thread", p.Locator("main"))
+	must(t, p.byRole("link", "returns.md").Click())
+	p.thing("Knowledge", "Handbook of returns")
+	visible(t, p.byRole("region", "Who may find it"))
+	shared.call(t, "DELETE", "/v1/knowledge-bases/"+base+"/documents/"+doc, nil, nil)
+	p.goTo("/console/threads/" + thread)
+	must(t, expect.Locator(p.byRole("list", "Sources")).ToContainText("returns.md"))
+	gone(t, p.byRole("link", "returns.md"))
+}
+
 // Section 8: axe finds nothing serious, and nothing scrolls sideways.
 func TestTheTourOfKnowledge(t *testing.T) {
 	t.Parallel()

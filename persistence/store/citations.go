@@ -57,3 +57,34 @@ func (v View) SeenBy(ctx context.Context, u *id.EndUserID, messages []api.EmbedM
 	}
 	return nil
 }
+
+// CiteBases adds to the citations of messages the bases of the documents that are still there.
+func (v View) CiteBases(ctx context.Context, messages []api.Message) error {
+	var documents []id.DocumentID
+	for i := range messages {
+		for _, c := range messages[i].Citations {
+			documents = append(documents, c.DocumentID)
+		}
+	}
+	if len(documents) == 0 {
+		return nil
+	}
+	rows, err := all[struct {
+		ID   id.DocumentID
+		Base id.KnowledgeBaseID
+	}](ctx, v, "documents_bases", v.tenant, documents)
+	if err != nil {
+		return err
+	}
+	bases := make(map[id.DocumentID]*id.KnowledgeBaseID, len(rows))
+	for i := range rows {
+		bases[rows[i].ID] = &rows[i].Base
+	}
+	for i := range messages {
+		for j := range messages[i].Citations {
+			c := &messages[i].Citations[j]
+			c.Base = bases[c.DocumentID]
+		}
+	}
+	return nil
+}

@@ -22,13 +22,13 @@ type KnowledgeBase struct {
 // Chunking is how the documents of a base are cut into chunks.
 type Chunking struct {
 	MaxTokens     int `json:"max_tokens" doc:"Tokens of a chunk at most."`
-	OverlapTokens int `json:"overlap_tokens" doc:"Tokens that a chunk repeats of the one before."`
+	OverlapTokens int `json:"overlap_tokens" doc:"Tokens that a chunk repeats of the one before, at most: a chunk repeats no more than half of max_tokens, whatever this says."`
 }
 
 // ChunkingSet is the chunking in the body of a create or a PATCH.
 type ChunkingSet struct {
 	MaxTokens     *int `json:"max_tokens,omitempty" minimum:"10" maximum:"8000" doc:"Tokens of a chunk at most. Omitted in a create: 400."`
-	OverlapTokens *int `json:"overlap_tokens,omitempty" minimum:"0" maximum:"7999" doc:"Tokens that a chunk repeats of the one before: less than max_tokens. Omitted in a create: 60, or 15 % of max_tokens if 60 is too much."`
+	OverlapTokens *int `json:"overlap_tokens,omitempty" minimum:"0" maximum:"7999" doc:"Tokens that a chunk repeats of the one before, at most: less than max_tokens. What is above half of max_tokens is kept and counts as half, so that each chunk has something new. Omitted in a create: 60, or 15 % of max_tokens if 60 is too much."`
 }
 
 // Embedding names the model that makes vectors of texts.

@@ -18,6 +18,8 @@ type Citation struct {
 	URI          *string       `json:"uri" doc:"Its address at its source; null: it was uploaded."`
 	Position     int           `json:"position" doc:"Of the chunk in its document, from 0."`
 	Cite         string        `json:"cite" doc:"The mark in the text, without its brackets: kb:<document_id>#<position>."`
+	// Base is known when messages are read, and not to visitors.
+	Base *id.KnowledgeBaseID `json:"knowledge_base_id,omitempty" doc:"In the messages of a thread: the knowledge base of the document, if the document is still there."`
 }
 
 // MaxMarks is how many different marks of a text count.

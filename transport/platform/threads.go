@@ -104,7 +104,8 @@ func (p *Platform) listMessages(ctx context.Context, c *edge.Caller, in *listMes
 	if err != nil {
 		return nil, err
 	}
-	return api.MapWhole(l, func(m store.Placed) api.Message { return m.Message }), nil
+	out := api.MapWhole(l, func(m store.Placed) api.Message { return m.Message })
+	return out, v.CiteBases(ctx, out.Items)
 }
 
 // options are the per-message options in the form of the run's input.

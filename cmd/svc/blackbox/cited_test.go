@@ -157,6 +157,9 @@ func TestAnAgentSearchesAndCites(t *testing.T) {
 	if m := messages[3]; len(m.Citations) != 1 || m.Citations[0] != want {
 		t.Errorf("%+v, want %+v", m.Citations, want)
 	}
+	if a := c.ask(t, ctx, 200, "GET", "/v1/threads/"+thread+"/messages", nil, nil); strings.Count(string(a.body), `"knowledge_base_id":"`+l.id+`"`) != 1 {
+		t.Errorf("the base of what is cited: %s", a.body)
+	}
 	// A mark of a chunk that this run did not retrieve is no citation.
 	c.poll(t, ctx, c.say(t, ctx, thread, "/say Hats "+l.mark("hats.md")), "succeeded")
 	if m := c.citedMessages(t, ctx, thread)[5]; len(m.Citations) != 0 {

@@ -1,6 +1,7 @@
 // A run as a conversation, made of the frames of its stream. The stream with replay=full
 // brings every frame in order, so that one reader serves ended runs and running ones.
 
+import type { Citation } from "./cited";
 import { isObject, parseJson, type Json } from "./json";
 
 /** Entry is one thing that was said or done. Entries only grow: `text` is appended to. */
@@ -16,6 +17,8 @@ export type Entry =
 /** Talk reads frames. `changed` is the entry that the last frame touched. */
 export class Talk {
   readonly entries: Entry[] = [];
+  /** What searches found so far, by the marks that cite it. */
+  readonly found = new Map<string, Citation>();
   ended = false;
   status: "queued" | "running" | "waiting_approval" | "ended" = "queued";
   #steps = new Map<number, Entry>();
@@ -50,6 +53,9 @@ export class Talk {
         return e;
       }
       case "retrieval.result":
+        for (const c of Array.isArray(d["chunks"]) ? d["chunks"] : [])
+          if (isObject(c) && typeof c["cite"] === "string")
+            this.found.set(c["cite"], { document_id: str(c["document_id"]), document_name: str(c["document_name"]), cite: c["cite"], knowledge_base_id: str(d["kb"]) });
         return this.#put({ kind: "found", key: `found ${idx} ${this.entries.length}`, idx, base: str(d["kb"]), count: Array.isArray(d["chunks"]) ? d["chunks"].length : 0 });
       case "approval.required":
         return this.#put({ kind: "approval", key: `approval ${str(d["approval_id"])}`, approval: str(d["approval_id"]), tool: str(d["tool"]), decision: null });

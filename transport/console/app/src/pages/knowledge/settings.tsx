@@ -112,7 +112,7 @@ export function Settings({ b, changed }: { b: Base; changed: (b: Base) => void }
         <fieldset class="group two">
           <legend>Chunks</legend>
           <TextField label="Max tokens" value={f.max} onInput={(max) => setF({ ...f, max })} error={fields["chunking.max_tokens"]} required hint="Tokens of a chunk at most" />
-          <TextField label="Overlap tokens" value={f.overlap} onInput={(overlap) => setF({ ...f, overlap })} error={fields["chunking.overlap_tokens"]} required hint="Tokens that a chunk repeats of the one before" />
+          <TextField label="Overlap tokens" value={f.overlap} onInput={(overlap) => setF({ ...f, overlap })} error={fields["chunking.overlap_tokens"]} required hint="Tokens that a chunk repeats of the one before; no more than half of Max tokens counts" />
         </fieldset>
       </fieldset>
       {admin && (

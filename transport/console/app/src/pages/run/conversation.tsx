@@ -6,10 +6,11 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Marked } from "../../controls/marked";
 import { Status, Stranger } from "../../controls/text";
 import { href } from "../../frame/router";
+import { citesIn, unmarked, type Citation } from "../../lib/cited";
 import { plural, shortId } from "../../lib/format";
 import { brief, hiddenName, pieces, visible } from "../../lib/hostile";
 import type { Entry, Talk } from "../../lib/talk";
-import { Fold, RunLink } from "./parts";
+import { Fold, RunLink, Sources } from "./parts";
 
 /** Up to so many characters an answer is read as Markdown while it grows. */
 const MARKED = 32_768;
@@ -51,9 +52,10 @@ function Growing({ text }: { text: string }) {
 }
 
 /** signature changes when an entry has to be drawn again. */
-function signature(e: Entry): string {
+function signature(e: Entry, found: ReadonlyMap<string, Citation>): string {
   switch (e.kind) {
     case "text":
+      return `${e.text.length} ${e.done} ${found.size}`;
     case "thinking":
       return `${e.text.length} ${e.done}`;
     case "tool":
@@ -69,15 +71,18 @@ function signature(e: Entry): string {
 
 const DECIDED: Record<string, string> = { approve: "approved", edit: "approved with changes", reject: "rejected", respond: "answered", expire: "expired" };
 
-function One({ e, run }: { e: Entry; run: string }): VNode {
+function One({ e, run, found }: { e: Entry; run: string; found: ReadonlyMap<string, Citation> }): VNode {
   switch (e.kind) {
-    case "text":
+    case "text": {
+      const cited = citesIn(e.text, found);
       return (
         <div class="said assistant">
           {/* A very long answer that still grows is read whole only once. */}
-          {e.done || e.text.length <= MARKED ? <Marked text={e.text} live={!e.done} /> : <LiveText text={e.text} done={false} />}
+          {e.done || e.text.length <= MARKED ? <Marked text={unmarked(e.text, cited, !e.done)} live={!e.done} /> : <LiveText text={e.text} done={false} />}
+          {e.done && <Sources of={cited} />}
         </div>
       );
+    }
     case "thinking":
       return (
         <details class="said thinking" open={!e.done}>
@@ -159,10 +164,10 @@ export function TalkView({ talk, version, run, quiet = false }: { talk: Talk; ve
         </button>
       )}
       {all.slice(from).map((e) => {
-        const sig = signature(e);
+        const sig = signature(e, talk.found);
         const known = drawn.current.get(e.key);
         if (known?.sig === sig) return known.node;
-        const node = <One key={e.key} e={e} run={run} />;
+        const node = <One key={e.key} e={e} run={run} found={talk.found} />;
         drawn.current.set(e.key, { sig, node });
         return node;
       })}

@@ -6,6 +6,7 @@ import { can } from "../../client/session";
 import { now } from "../../controls/clock";
 import { Duration, ShortId } from "../../controls/text";
 import { href } from "../../frame/router";
+import { sources, type Citation } from "../../lib/cited";
 import { visible } from "../../lib/hostile";
 import { isEnded, runDuration, type Run } from "../../lib/run";
 import { agents, workflows } from "../../live/names";
@@ -35,6 +36,25 @@ export const RunLink = ({ id, children }: { id: string; children?: string }) => 
     {children ?? "Run"} <ShortId id={id} />
   </a>
 );
+
+/** Sources lists the documents that an answer cites. One that is gone has no link. */
+export function Sources({ of }: { of: readonly Citation[] }) {
+  if (of.length === 0) return null;
+  return (
+    <div class="sources">
+      <span class="dim" aria-hidden="true">
+        Sources
+      </span>
+      <ul class="attached" aria-label="Sources">
+        {sources(of).map((c) => (
+          <li key={c.document_id}>
+            {c.knowledge_base_id && hasPage("knowledge") ? <a href={href("knowledge/" + c.knowledge_base_id, { document: c.document_id })}>{visible(c.document_name)}</a> : <bdi>{visible(c.document_name)}</bdi>}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
 
 /** Fold shows more on demand: what is inside is drawn only while it is open. */
 export function Fold({ summary, children, class: cls = "", open: first = false }: { summary: ComponentChildren; children: () => ComponentChildren; class?: string; open?: boolean }) {

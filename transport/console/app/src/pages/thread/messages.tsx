@@ -5,9 +5,10 @@ import { useState } from "preact/hooks";
 import { get } from "../../client/api";
 import { Marked } from "../../controls/marked";
 import { Stranger, Time } from "../../controls/text";
+import { unmarked, type Citation } from "../../lib/cited";
 import { bytesText } from "../../lib/format";
 import { visible } from "../../lib/hostile";
-import { RunLink } from "../run/parts";
+import { RunLink, Sources } from "../run/parts";
 
 export interface Thread {
   id: string;
@@ -24,7 +25,7 @@ export interface Message {
   role: "user" | "assistant" | "system";
   content: string;
   attachments: { id: string; name: string; media_type: string; size: number }[];
-  citations: unknown[];
+  citations: Citation[];
   run_id: string | null;
   created_at: string;
 }
@@ -64,7 +65,8 @@ export function OneMessage({ m, extra }: { m: Message; extra?: ComponentChildren
           </>
         )}
       </span>
-      {m.content && (m.role === "assistant" ? <Marked text={m.content} /> : <Stranger text={m.content} chars={8000} />)}
+      {m.content && (m.role === "assistant" ? <Marked text={unmarked(m.content, m.citations)} /> : <Stranger text={m.content} chars={8000} />)}
+      <Sources of={m.citations} />
       {m.attachments.length > 0 && (
         <ul class="attached">
           {m.attachments.map((a) => (
