@@ -32,14 +32,16 @@ const cancelsOrder = `{
 // backOffice is a site with a skill that cancels its orders, and an agent that may use it.
 type backOffice struct {
 	*site.Site
-	skill, slug, agent string
+	url, skill, slug, agent string
 }
 
 func (c *caller) backOffice(t *testing.T, name string, policy object) *backOffice {
 	t.Helper()
-	return c.backOfficeOf(t, name, policy, cancelsOrder, func(*site.Site) object {
-		return object{"mode": "credentials", "secrets": object{"user": site.User, "password": site.Password}}
-	})
+	return c.backOfficeOf(t, name, policy, cancelsOrder, byPassword)
+}
+
+func byPassword(*site.Site) object {
+	return object{"mode": "credentials", "secrets": object{"user": site.User, "password": site.Password}}
 }
 
 // backOfficeOf makes one whose skill has another definition, and the auth that goes with it.
@@ -49,6 +51,7 @@ func (c *caller) backOfficeOf(t *testing.T, name string, policy object, definiti
 	b := &backOffice{Site: site.New(site.Options{})}
 	server := httptest.NewServer(b.Site)
 	t.Cleanup(server.Close)
+	b.url = server.URL
 	definition = strings.NewReplacer("URL", server.URL, "HOST", strings.TrimPrefix(server.URL, "http://")).Replace(definition)
 	var made struct{ Skill struct{ ID, Slug string } }
 	c.ask(t, ctx, 201, "POST", "/v1/browser-skills", object{"name": name, "definition": json.RawMessage(definition), "policy": policy, "owner_attested": true,
@@ -109,7 +112,7 @@ func toolOutput(r *runAnswer) string {
 }
 
 // An agent cancels an order in a back office: the form is filled, a person sees it and approves, and
-// the order is cancelled once. Then the same call is a duplicate, an edit commits the edited
+// the order is cancelled once. An edit commits the edited
 // values, a rejection commits nothing, and so does a dry run.
 func TestAnAgentRunsABrowserSkill(t *testing.T) { // not parallel: a browser has a low priority
 	c := sharedNode(t).tenant("browser skills")
