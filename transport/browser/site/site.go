@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -45,6 +46,7 @@ type Knobs struct {
 	Expired       bool          // orders ask to sign in again, whatever the cookie
 	ElsewherePath bool          // the cancel form redirects to another page of the site
 	Again         bool          // a cancelled order can be cancelled once more
+	Hangs         string        // the request that is never answered and has no effect: "GET /orders/1001"
 }
 
 // Order is an order of the shop.
@@ -114,9 +116,16 @@ func money(f float64) string {
 
 // ServeHTTP implements http.Handler.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	request := r.Method + " " + r.URL.Path
 	s.mu.Lock()
-	s.hits[r.Method+" "+r.URL.Path]++
+	s.hits[request]++
+	hangs := s.knobs.Hangs == request
 	s.mu.Unlock()
+	if hangs {
+		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 64<<10)) // or nothing tells when the client goes
+		<-r.Context().Done()
+		return
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	s.mux.ServeHTTP(w, r)
 }
