@@ -16,11 +16,11 @@ import (
 
 // The sample workflow of svc dev, by what svc dev prints: a signed hook starts it, it waits for
 // a person's approval, the tool is called once, and the run succeeds. A small amount needs no approval,
-// and a rejection pays nothing.
+// and a rejection pays nothing. The sample skill of a browser fills the form of the old back office.
 func TestTheSampleWorkflow(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
 	addr, dir := reserved(t), dataDir(t)
-	d := startDev(t, append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dir))
+	d := startDev(t, append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dir, "SVC_SKILL_STEP_TIMEOUT=20s"))
 	printed := d.until(t, ctx, "Or talk to it:")
 	defer d.stop(t)
 	var s sample
@@ -184,5 +184,9 @@ func TestTheSampleWorkflow(t *testing.T) {
 	}
 	if _, stderr, code := command(t, "workflows", "publish", "complaints", "--definition", "@"+file); code != 0 || stderr != "" {
 		t.Errorf("publish: code %d %s", code, stderr)
+	}
+
+	if out := svc(0, "skills", "dry-run", "cancel-order", "--params", `{"order":"1001","cause":"The customer asked","note":"as told by phone"}`); !strings.Contains(out, "  dry_run  succeeded") || !strings.Contains(out, "note") {
+		t.Errorf("the sample skill: %s", out)
 	}
 }
