@@ -406,7 +406,7 @@ func (b *Browser) records() bool {
 
 var (
 	errMemory = errors.New("the browser needed more memory than it may have")
-	errStuck  = errors.New("the browser did not close a page")
+	errStuck  = errors.New("the browser did not make or close a page")
 )
 
 // weigh ends page processes, the largest first, until the browser has no more memory than it may have: a page has one

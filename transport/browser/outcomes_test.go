@@ -9,8 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -743,6 +747,52 @@ func TestDeathOfTheBrowser(t *testing.T) {
 	if r := <-done; r.Event != skill.Lost || w.Effects("1001") != before+1 {
 		t.Fatal(show(t, r))
 	}
+}
+
+// chromiums returns the processes of Chromium of a type; "" is the one that has made the others.
+func chromiums(family []int, kind string) (pids []int) {
+	for _, pid := range family {
+		// Those of a type write their line anew, with spaces.
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		words := strings.FieldsFunc(string(line), func(r rune) bool { return r == 0 || r == ' ' })
+		if len(words) == 0 || !strings.HasPrefix(filepath.Base(words[0]), "chromium") {
+			continue
+		}
+		at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "--type=") })
+		if kind == "" && at < 0 || kind != "" && at >= 0 && words[at] == "--type="+kind {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// A Chromium that goes on but makes no page any more, because the process that makes those for pages was killed, is replaced.
+func TestABrowserThatMakesNoPagesIsReplaced(t *testing.T) {
+	t.Parallel()
+	b, err := New(config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w := newWorld(t)
+	read := func() *engine {
+		t.Helper()
+		if r, err := b.Read(t.Context(), w.job(t, page("/lab/plain", false), `{}`)); err != nil || r.Event != skill.Verified {
+			t.Fatal(err, show(t, r))
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.engine
+	}
+	e := read()
+	zygotes := chromiums(familyOf(e.home.path), "zygote")
+	for _, pid := range zygotes {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if again := read(); len(zygotes) == 0 || again == e {
+		t.Error("the browser was not replaced, or lost nothing: ", zygotes)
+	}
+	<-e.gone
 }
 
 func TestPlacesAreFair(t *testing.T) {

@@ -132,9 +132,9 @@ func (s *session) begin(ctx context.Context) (err error) {
 	if s.proxy.password != "" {
 		out.Username, out.Password = playwright.String("svc"), playwright.String(s.proxy.password)
 	}
-	ctx, cancel := context.WithTimeout(ctx, launchTimeout)
+	limit, cancel := context.WithTimeout(ctx, launchTimeout)
 	defer cancel()
-	return s.do(ctx, func() (err error) {
+	err = s.do(limit, func() (err error) {
 		c, err := s.e.browser.NewContext(playwright.BrowserNewContextOptions{AcceptDownloads: playwright.Bool(false), ServiceWorkers: playwright.ServiceWorkerPolicyBlock,
 			Viewport: &playwright.Size{Width: viewWidth, Height: viewHeight}, Locale: playwright.String("en-US"), TimezoneId: playwright.String("UTC"), Permissions: []string{}, Proxy: out, IgnoreHttpsErrors: playwright.Bool(s.b.cfg.anyCertificate)})
 		if err != nil {
@@ -153,6 +153,11 @@ func (s *session) begin(ctx context.Context) (err error) {
 		s.devtools, err = c.NewCDPSession(page)
 		return err
 	})
+	// Chromium goes on when the process is killed that makes those for its pages, and answers nothing.
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		s.e.end(errStuck)
+	}
+	return err
 }
 
 // do runs calls of the library, which know no context. It returns when they end, or before if
