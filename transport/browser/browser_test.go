@@ -175,8 +175,3 @@ func TestOrderIsCancelledOnce(t *testing.T) {
 		t.Fatalf("%d effects", n)
 	}
 }
-
-// guardWithout allows loopback but one listener, which it takes for our own.
-func guardWithout(addr string) *egress.Guard {
-	return egress.New(egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(addr)}})
-}

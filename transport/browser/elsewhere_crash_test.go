@@ -343,6 +343,11 @@ func newSilence(t testing.TB) *silence {
 	return s
 }
 
+// guardWithout allows loopback but one listener, which it takes for our own.
+func guardWithout(addr string) *egress.Guard {
+	return egress.New(egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(addr)}})
+}
+
 // peers is a skill that opens a page with WebRTC, and waits until that has gathered its ways out.
 func peers(at string) string {
 	return strings.Replace(page("/lab/peer?to="+at, false), `"result_fields"`, `"assertions":[{"kind":"element_text","selector":"#said","value":"gathered"}],"result_fields"`, 1)
@@ -378,7 +383,7 @@ func TestNoDatagramLeaves(t *testing.T) {
 	}
 
 	heard := newSilence(t)
-	cfg.CDP, cfg.Guard = startRemote(t, 0).url(), egress.New(egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(heard.at)}})
+	cfg.CDP, cfg.Guard = startRemote(t, 0).url(), guardWithout(heard.at)
 	far, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -420,7 +421,11 @@ func TestFramesEndNoBrowser(t *testing.T) {
 	}
 }
 
-// TestABrowserGivesWay: the processes of a browser have a low priority, also among sessions.
+// ofBrowsers is what the processes of a browser have as their environment, with what a shell and Playwright add.
+var ofBrowsers = []string{"PATH", "HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "LC_ALL", "TZ", "PWD", "OLDPWD", "SHLVL", "_"}
+
+// TestABrowserGivesWay: the processes of a browser have a low priority, also among sessions, another user than root, nothing of our
+// environment, and leave no picture of their memory when they crash.
 func TestABrowserGivesWay(t *testing.T) {
 	t.Parallel()
 	b, err := New(config(t))
@@ -440,6 +445,25 @@ func TestABrowserGivesWay(t *testing.T) {
 	for _, pid := range familyOf(home) {
 		if nice, err := syscall.Getpriority(syscall.PRIO_PROCESS, pid); err == nil && 20-nice < niceness {
 			t.Errorf("process %d has the priority %d", pid, 20-nice)
+		}
+	}
+	for _, pid := range familyOf(home) {
+		read := func(name string) string {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+			return string(text)
+		}
+		status, limits := read("status"), read("limits")
+		if os.Geteuid() == 0 && strings.Contains(status, "\nUid:\t0\t") {
+			t.Errorf("process %d is root", pid)
+		}
+		if limits != "" && !regexp.MustCompile(`Max core file size +0 +0 `).MatchString(limits) {
+			t.Errorf("process %d may write its memory to a file: %s", pid, limits)
+		}
+		// Chromium writes over what the kernel shows of its helpers' environments.
+		for _, v := range strings.Split(read("environ"), "\x00") {
+			if name, _, is := strings.Cut(v, "="); is && regexp.MustCompile(`^[A-Z_]+$`).MatchString(name) && !slices.Contains(ofBrowsers, name) {
+				t.Errorf("process %d has %s", pid, v)
+			}
 		}
 	}
 	testkit.Eventually(t, "every session of the browser has the priority", func() bool {

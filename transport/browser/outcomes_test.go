@@ -9,10 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -22,6 +25,7 @@ import (
 	"agentsvc/schemas/skill"
 	"agentsvc/schemas/testkit"
 	"agentsvc/transport/browser/site"
+	"agentsvc/transport/egress"
 )
 
 // quick is a second browser with short times, for what never happens.
@@ -279,48 +283,153 @@ func page(path string, act bool) string {
 	return `{"start_url":"URL/login","target_hosts":["HOST"],"auth":{"kind":"none"},"steps":[` + steps + `],"result_fields":[{"name":"said","selector":"#said"}]}`
 }
 
+// namer resolves each name to one address, and keeps those that were asked for.
+type namer struct {
+	mu    sync.Mutex
+	asked map[string]bool
+}
+
+func (n *namer) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked[host] = true
+	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+}
+
+// names returns those of a site that were asked for, without its name.
+func (n *namer) names(of string) (all []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name := range n.asked {
+		if way, ok := strings.CutSuffix(name, of); ok {
+			all = append(all, way)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// waysOut are those of the laboratory's page that asks for a site in many ways, each by a name of its own. It opens a window too,
+// which is closed, mostly before it asks.
+var waysOut = []string{"audio", "beacon", "embed", "eventsource", "fetch", "font", "form", "frame", "image", "import", "object", "ping", "poster", "prefetch", "redirected", "script", "socket", "style", "track", "video", "worker", "xhr"}
+
 // TestNoWayToPrivateAddresses: every way by which a page could reach an address that the guard
-// refuses.
+// refuses. Each reaches one that it allows. No way resolves a name in the browser: the names of these sites are known to the guard alone.
 func TestNoWayToPrivateAddresses(t *testing.T) {
 	t.Parallel()
-	var hits atomic.Int64
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var mu sync.Mutex
+	reached := map[string]bool{} // by the name that was asked for
+	serve := func() (addr string) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			host, _, _ := net.SplitHostPort(r.Host)
+			reached[host] = true
+			mu.Unlock()
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+			fmt.Fprint(w, "SECRET METADATA")
+		}))
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
 	}
-	inner := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		hits.Add(1)
-		w.Header().Set("Access-Control-Allow-Origin", "*")
-		fmt.Fprint(w, "SECRET METADATA")
-	}))
-	inner.Listener.Close()
-	inner.Listener = ln
-	inner.Start()
-	t.Cleanup(inner.Close)
+	inner, open := serve(), serve()
+	known := &namer{asked: map[string]bool{}}
 	cfg := config(t)
-	cfg.Guard = guardWithout(ln.Addr().String())
+	cfg.Guard = egress.New(egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(inner)}, Resolver: known})
 	b, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close(context.Background()) })
 	w := newWorld(t)
+	hit := func(name string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return reached[name]
+	}
 	for _, c := range []struct {
 		page string
 		act  bool
 		want skill.Event
 	}{
-		{"image", false, skill.Verified}, {"frame", false, skill.Verified}, {"fetch", false, skill.Verified}, {"socket", false, skill.Verified},
 		{"redirect", false, skill.LeftScope}, {"form", true, skill.LeftScope}, {"link", true, skill.LeftScope}, {"gone", false, skill.LeftScope},
 	} {
-		r, err := b.Read(context.Background(), w.job(t, page("/lab/"+c.page+"?to="+inner.URL, c.act), `{}`))
+		r, err := b.Read(context.Background(), w.job(t, page("/lab/"+c.page+"?to=http://"+inner, c.act), `{}`))
 		if err != nil || r.Event != c.want && !(c.page == "gone" && r.Event == skill.Verified) {
 			t.Fatal(c.page, err, show(t, r))
 		}
-		if hits.Load() != 0 || strings.Contains(show(t, r), "METADATA") {
+		if hit("127.0.0.1") || strings.Contains(show(t, r), "METADATA") {
 			t.Fatal(c.page, "reached a private address")
 		}
 	}
+	for at, allowed := range map[string]bool{open: true, inner: false} {
+		_, port, _ := net.SplitHostPort(at)
+		suffix := fmt.Sprintf(".%v.test", allowed)
+		s, err := b.open(t.Context(), w.job(t, page("/lab/plain", false), `{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		if err := s.goTo(t.Context(), w.url+"/lab/ways?to="+url.QueryEscape(suffix+":"+port)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("the guard was asked about %q", known.names(suffix))
+			}
+		})
+		testkit.Eventually(t, "the guard is asked about each way", func() bool {
+			asked := known.names(suffix)
+			return !slices.ContainsFunc(waysOut, func(way string) bool { return !slices.Contains(asked, way) })
+		})
+		for _, way := range waysOut {
+			if allowed {
+				testkit.Eventually(t, way+" reaches what is allowed", func() bool { return hit(way + suffix) })
+			}
+		}
+		if err := s.goTo(t.Context(), w.url+"/lab/plain"); err != nil { // behind all that the page has sent
+			t.Fatal(err)
+		}
+		s.Close()
+		for _, way := range append(waysOut, "window") {
+			if !allowed && hit(way+suffix) {
+				t.Error(way, "reached a private address")
+			}
+		}
+	}
+}
+
+// A click that opens hundreds of windows, which no blocker of popups stops, ends its own job. The browser and the pages of others
+// stay, and no window is left open.
+func TestTheWindowsOfAClickAreBounded(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.StepTimeout, cfg.JobTimeout = 30*time.Second, 2*time.Minute // windows take a busy machine a while
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w := newWorld(t)
+	other, err := b.open(t.Context(), w.job(t, page("/lab/plain", false), `{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	if err := other.goTo(t.Context(), w.url+"/lab/plain"); err != nil {
+		t.Fatal(err)
+	}
+	e := other.e
+	r, err := b.Read(t.Context(), w.job(t, page("/lab/clicks", true), `{}`))
+	if err != nil || r.Event != skill.Lost || r.Fault.Message != "The page opened too many popups." || !strings.Contains(show(t, r), "a popup was closed") {
+		t.Error(err, show(t, r))
+	}
+	if title, err := other.title(t.Context()); err != nil || title == "" || other.trouble() != nil || b.engine != e {
+		t.Errorf("the page of another job: %q %v %v", title, err, other.trouble())
+	}
+	testkit.Eventually(t, "no window is left", func() bool {
+		contexts := e.browser.Contexts()
+		return len(contexts) == 1 && len(contexts[0].Pages()) == 1
+	})
 }
 
 // TestHostilePages: what a page does costs its own job at most.
@@ -684,71 +793,6 @@ func TestNoPictureOfAPasswordInAFrame(t *testing.T) {
 	}
 }
 
-// TestDeathOfTheBrowser: in each phase the job is lost, nothing is left running, and the next job
-// has a browser.
-func TestDeathOfTheBrowser(t *testing.T) {
-	t.Parallel()
-	cfg := config(t)
-	b, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close(context.Background()) })
-	w := newWorld(t)
-	die := func() {
-		b.mu.Lock()
-		e := b.engine
-		b.mu.Unlock()
-		e.home.kill()
-		<-e.gone
-		if left := familyOf(e.home.path); len(left) > 0 {
-			t.Error("left running:", left)
-		}
-	}
-	prepare := func() Session {
-		s, r, err := b.Prepare(context.Background(), w.job(t, cancelOrder, values))
-		if err != nil || s == nil {
-			t.Fatal(err, show(t, r))
-		}
-		return s
-	}
-	s := prepare()
-	die()
-	if r := s.Commit(context.Background()); r.Event != skill.Lost || w.Effects("1001") != 0 {
-		t.Fatal(show(t, r))
-	}
-	s.Close()
-	s = prepare()
-	if r := s.Commit(context.Background()); r.Event != skill.Clicked {
-		t.Fatal(show(t, r))
-	}
-	die()
-	if r := s.Verify(context.Background()); r.Event != skill.Lost {
-		t.Fatal(show(t, r))
-	}
-	s.Close()
-	// In the middle of a prepare: its first secret is opened.
-	j := w.job(t, cancelOrder, values)
-	open := j.Open
-	j.Open = func(ref string) (string, error) { die(); return open(ref) }
-	if s, r, err := b.Prepare(context.Background(), j); err != nil || s != nil || r.Event != skill.Lost {
-		t.Fatal(err, show(t, r))
-	}
-	// In the middle of a commit: the site gets the request and does not answer.
-	w.Set(site.Knobs{Silent: true})
-	before := w.Effects("1001")
-	w.Add(site.Order{ID: "1001", Customer: "Ada Lovelace", Item: "Desk lamp", Total: 49.9})
-	s = prepare()
-	defer s.Close()
-	done := make(chan *skill.Report, 1)
-	go func() { done <- s.Commit(context.Background()) }()
-	testkit.Eventually(t, "the commit reaches the site", func() bool { return w.Effects("1001") == before+1 })
-	die()
-	if r := <-done; r.Event != skill.Lost || w.Effects("1001") != before+1 {
-		t.Fatal(show(t, r))
-	}
-}
-
 // chromiums returns the processes of Chromium of a type; "" is the one that has made the others.
 func chromiums(family []int, kind string) (pids []int) {
 	for _, pid := range family {
@@ -764,6 +808,142 @@ func chromiums(family []int, kind string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// TestDeathOfTheBrowser: in each phase the job is lost, nothing is left running, and the next job has a browser. Once
+// all of it is killed, and once Chromium's main process alone, as the kernel does that runs out of memory.
+func TestDeathOfTheBrowser(t *testing.T) {
+	t.Parallel()
+	for name, kill := range map[string]func(*testing.T, *engine){
+		"all": func(_ *testing.T, e *engine) { e.home.kill() },
+		"the main process": func(t *testing.T, e *engine) {
+			if pids := chromiums(familyOf(e.home.path), ""); len(pids) != 1 || syscall.Kill(pids[0], syscall.SIGKILL) != nil {
+				t.Error("there is no one Chromium to kill: ", pids)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			cfg.StepTimeout, cfg.JobTimeout = 20*time.Second, 2*time.Minute // nothing waits for them: each death is noticed
+			b, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = b.Close(context.Background()) })
+			deaths(t, b, name != "all", func() {
+				b.mu.Lock()
+				e := b.engine
+				b.mu.Unlock()
+				kill(t, e)
+				<-e.gone
+				if left := familyOf(e.home.path); len(left) > 0 {
+					t.Error("left running:", left)
+				}
+			})
+		})
+	}
+}
+
+// deaths lets a browser die in each phase of a job up to the commit, and in those that follow and those without one.
+func deaths(t *testing.T, b *Browser, more bool, die func()) {
+	w := newWorld(t)
+	renew := func(k site.Knobs) {
+		w.Set(k)
+		w.Add(site.Order{ID: "1001", Customer: "Ada Lovelace", Item: "Desk lamp", Total: 49.9})
+	}
+	leave := func() {}
+	t.Cleanup(func() { leave() })
+	prepare := func(definition string) Session {
+		t.Helper()
+		leave() // the places of the browser are few
+		s, r, err := b.Prepare(context.Background(), w.job(t, definition, values))
+		if err != nil || s == nil {
+			t.Fatal(err, show(t, r))
+		}
+		leave = s.Close
+		return s
+	}
+	effects := 0
+	lost := func(phase string, r *skill.Report, err error) {
+		t.Helper()
+		if err != nil || r.Event != skill.Lost || w.Effects("1001") != effects {
+			t.Fatalf("%s: %v %s, %d effects, want %d", phase, err, show(t, r), w.Effects("1001"), effects)
+		}
+	}
+	// during performs a part that the site holds up, and lets the browser die meanwhile.
+	during := func(phase string, reached func() bool, part func() (*skill.Report, error)) {
+		t.Helper()
+		type report struct {
+			r   *skill.Report
+			err error
+		}
+		done := make(chan report, 1)
+		go func() { r, err := part(); done <- report{r, err} }()
+		testkit.Eventually(t, phase, func() bool { return reached() || len(done) > 0 })
+		die()
+		got := <-done
+		lost(phase, got.r, got.err)
+	}
+
+	s := prepare(cancelOrder)
+	die()
+	lost("before the commit", s.Commit(context.Background()), nil)
+
+	s = prepare(cancelOrder)
+	if r := s.Commit(context.Background()); r.Event != skill.Clicked {
+		t.Fatal(show(t, r))
+	}
+	effects++
+	die()
+	lost("behind the commit", s.Verify(context.Background()), nil)
+
+	renew(site.Knobs{})
+	j := w.job(t, cancelOrder, values)
+	open := j.Open
+	j.Open = func(ref string) (string, error) { die(); return open(ref) } // its first secret
+	s, r, err := b.Prepare(context.Background(), j)
+	if lost("in a prepare", r, err); s != nil {
+		t.Fatal("it is prepared")
+	}
+
+	renew(site.Knobs{Silent: true})
+	s = prepare(cancelOrder)
+	effects++
+	during("in a commit", func() bool { return w.Effects("1001") == effects }, func() (*skill.Report, error) { return s.Commit(context.Background()), nil })
+
+	if !more {
+		return
+	}
+
+	// A later step asks for a page that is not answered, so that the checks do not begin.
+	renew(site.Knobs{Hangs: "GET /orders/1002"})
+	s = prepare(strings.Replace(cancelOrder, `"text":"Cancel the order"}}]`, `"text":"Cancel the order"}},{"id":"later","kind":"navigate","value":"URL/orders/1002"}]`, 1))
+	if r := s.Commit(context.Background()); r.Event != skill.Clicked {
+		t.Fatal(show(t, r))
+	}
+	effects++
+	asked := w.Hits("GET /orders/1002")
+	during("in a verify", func() bool { return w.Hits("GET /orders/1002") > asked }, func() (*skill.Report, error) { return s.Verify(context.Background()), nil })
+
+	w.Set(site.Knobs{Hangs: "POST /orders/1001/restore"})
+	during("in a compensation", func() bool { return w.Hits("POST /orders/1001/restore") > 0 }, func() (*skill.Report, error) {
+		return b.Compensate(context.Background(), w.job(t, cancelOrder, values))
+	})
+	if w.Restores("1001") != 0 || w.Hits("POST /orders/1001/restore") != 1 {
+		t.Errorf("%d requests to take it back", w.Hits("POST /orders/1001/restore"))
+	}
+
+	w.Set(site.Knobs{Hangs: "GET /orders/1003"})
+	during("in a read", func() bool { return w.Hits("GET /orders/1003") > 0 }, func() (*skill.Report, error) {
+		return b.Read(context.Background(), w.job(t, page("/orders/1003", false), `{}`))
+	})
+
+	renew(site.Knobs{})
+	s = prepare(cancelOrder)
+	if r := s.Commit(context.Background()); r.Event != skill.Clicked || w.Effects("1001") != effects+1 {
+		t.Errorf("the next job: %s", show(t, r))
+	}
 }
 
 // A Chromium that goes on but makes no page any more, because the process that makes those for pages was killed, is replaced.
