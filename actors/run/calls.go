@@ -327,6 +327,7 @@ func (c *change) previewed(m Previewed) bool {
 		return false
 	}
 	if m.Outcome != nil {
+		c.fact(SkillsLeft{[]id.SkillRunID{c.s.Calls[i].Plan.Skill.Run}}) // the skill's run may go on, or wait for people who are never asked
 		c.called(i, *m.Outcome)
 		return true
 	}

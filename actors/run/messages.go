@@ -149,8 +149,8 @@ type (
 	// Withdrawn are the calls that end with their run before they were called, as they
 	// stood: their pending approvals are cancelled.
 	Withdrawn struct{ Calls []*Call }
-	// SkillsLeft are the runs of browser skills that calls of an ended run have made. Each of them
-	// ends too, unless its commit was begun.
+	// SkillsLeft are the runs of browser skills that calls have made which ended with their run, or
+	// before their approval opened. Each of them ends too, unless its commit was begun.
 	SkillsLeft struct{ Runs []id.SkillRunID }
 	// TimerDone is a timer of a decided approval that has nothing more to do.
 	TimerDone struct{ Approval id.ApprovalID }

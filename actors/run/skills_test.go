@@ -84,6 +84,11 @@ func TestAPreviewThatFailsOpensNoApproval(t *testing.T) {
 	if ended := facts[StepEnded](d); len(ended) != 1 || ended[0].Status != lifecycle.StepFailed {
 		t.Errorf("%+v", ended)
 	}
+	// Nobody is asked about its form any more, prepared or not: a preview that is performed again may be refused.
+	of := []id.SkillRunID{s.Calls[0].Plan.Skill.Run}
+	if left := facts[SkillsLeft](d); len(left) != 1 || !slices.Equal(left[0].Runs, of) {
+		t.Errorf("left %+v", left)
+	}
 	both := decide(t, runningRun(t, handsOff), skillTurn(asks(0, gatedCall, gatedCall), 0, 0), t0).Next
 	if d := decide(t, both, missed(1), t0); !slices.Equal(approvalsOf(d), []int{2}) {
 		t.Errorf("approvals %v", approvalsOf(d))
@@ -91,6 +96,9 @@ func TestAPreviewThatFailsOpensNoApproval(t *testing.T) {
 	panics := decide(t, s, durable.EffectFailed{Key: "preview/1"}, t0)
 	if len(approvalsOf(panics)) > 0 || panics.Next.Status != lifecycle.RunRunning {
 		t.Errorf("%+v", panics.Next)
+	}
+	if left := facts[SkillsLeft](panics); len(left) != 1 || !slices.Equal(left[0].Runs, of) {
+		t.Errorf("after a panic: left %+v", left)
 	}
 	if d := decide(t, d.Next, landed(1), t0); d.Changed {
 		t.Error("a second end of the preview was heard")

@@ -453,7 +453,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, question any) (any, 
 	switch q := question.(type) {
 	case Look:
 		at, err := k.cfg.Store.Standing(ctx, a.Tenant, row.Approval, row.AgentRun)
-		seen := Seen{RunEnded: row.AgentRun != nil && (at.Ended == nil || *at.Ended)}
+		seen := Seen{RunEnded: row.AgentRun != nil && (at.Ended == nil || *at.Ended), CallEnded: row.Approval != nil && at.Approval == nil}
 		if at.Approval != nil {
 			seen.Approval = *at.Approval
 		}

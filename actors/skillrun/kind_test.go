@@ -619,6 +619,16 @@ func TestCancelInEachPart(t *testing.T) {
 			}
 		})
 	}
+	// Its preview was performed a second time, and refused: nobody is asked about the form that stands filled, and the
+	// agent's run goes on. Its key is free for the next call.
+	t.Run("before its approval opened", func(t *testing.T) {
+		t.Parallel()
+		w, s := w.in(t), newSite()
+		c := w.calls(w.node(s), w.agentRun(), 7)
+		c.begins().becomes("prepared, held")
+		c.must(msg.LookSkill{})
+		c.becomes("rejected, ended")
+	})
 	// What the cancel tells the skill's run is late: the page is ready first. No form is filled a third time.
 	t.Run("before it heard of it", func(t *testing.T) {
 		t.Parallel()

@@ -215,8 +215,8 @@ func question[Q any](known *durable.Answered) (q Q, ok bool) {
 	return q, ok
 }
 
-// look ends a run whose approval was refused, or whose agent's run has ended. After the receipt it
-// changes nothing.
+// look ends a run whose approval was refused, or whose call or agent's run has ended. After the
+// receipt it changes nothing.
 func (c *change) look(known *durable.Answered, timer bool) (decision, error) {
 	if _, _, open := skill.Next(c.s.State, skill.Cancelled, ""); open {
 		_, asked := question[Look](known)
@@ -224,7 +224,7 @@ func (c *change) look(known *durable.Answered, timer bool) (decision, error) {
 			return decision{Question: Look{}}, nil
 		}
 		switch seen := known.Answer.(Seen); {
-		case seen.RunEnded, seen.Approval == lifecycle.ApprovalCancelled:
+		case seen.RunEnded, seen.CallEnded, seen.Approval == lifecycle.ApprovalCancelled:
 			c.happens(skill.Cancelled, nil)
 		case seen.Approval == lifecycle.ApprovalRejected, seen.Approval == lifecycle.ApprovalResponded, seen.Approval == lifecycle.ApprovalExpired:
 			c.happens(skill.Refused, nil)

@@ -121,6 +121,7 @@ func TestOutcomes(t *testing.T) {
 		"a dry run that fails":                        {skill.Plan{Mode: skill.DryRun, Commits: true}, nil, []any{Prepared{fails(skill.CodeStepFailed)}}, skill.Failed, "step_failed", false},
 		"the browser dies in prepare":                 {atCommit, nil, []any{Prepared{}}, skill.Failed, "step_failed", false},
 		"the agent's run is cancelled in prepare":     {atCommit, seen(Seen{RunEnded: true}), []any{msg.LookSkill{}}, skill.Rejected, "rejected", false},
+		"its call ends before its approval opens":     {atCommit, seen(Seen{CallEnded: true}), []any{landed, msg.LookSkill{}}, skill.Rejected, "rejected", false},
 		"the agent's run is cancelled while it waits": {atCommit, seen(Seen{Approval: lifecycle.ApprovalCancelled}), []any{landed, msg.LookSkill{}}, skill.Rejected, "rejected", false},
 		"the agent's run ended before it began":       {atCommit, nil, []any{CallerEnded{}}, skill.Rejected, "rejected", false},
 		"the skill is disabled in prepare":            {atCommit, nil, []any{Unfit{"disabled"}}, skill.Failed, "failed", false},

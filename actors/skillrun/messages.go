@@ -53,8 +53,9 @@ type (
 	Look struct{}
 	// Seen answers it.
 	Seen struct {
-		Approval lifecycle.ApprovalStatus // empty: there is none
-		RunEnded bool
+		Approval  lifecycle.ApprovalStatus // empty: there is none
+		RunEnded  bool
+		CallEnded bool // no approval opened: a run is told to look before that only when its call has ended
 	}
 )
 

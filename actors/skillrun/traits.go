@@ -28,10 +28,17 @@ var Traits = durable.Traits{
 		msg.Of[msg.LookSkill]("look_skill"), msg.Of[msg.WithdrawSkill]("withdraw_skill"), msg.Of[msg.RepeatSkill]("repeat_skill"),
 		msg.Of[Clicked]("skill_clicked"),
 	},
-	Checks:     []feed.Check{{Name: "waiting runs of browser skills whose approval is refused, without a timer", SQL: forgotten}},
+	Checks: []feed.Check{
+		{Name: "waiting runs of browser skills whose approval is refused, without a timer", SQL: forgotten},
+		{Name: "waiting runs of browser skills whose calling run has ended, without a timer", SQL: abandoned},
+	},
 	Collectors: []prometheus.Collector{ended, seconds, sessions, waiting},
 }
 
 const forgotten = `SELECT count(*), coalesce(min(s.id::text), '') FROM browser_skill_runs s JOIN approvals a ON a.tenant_id = s.tenant_id AND a.id = s.approval_id
 WHERE s.status = 'prepared' AND a.status IN ('rejected', 'responded', 'expired', 'cancelled')
+  AND NOT EXISTS (SELECT FROM timers t WHERE t.tenant_id = s.tenant_id AND t.kind = 'skillrun' AND t.entity_id = s.id)`
+
+const abandoned = `SELECT count(*), coalesce(min(s.id::text), '') FROM browser_skill_runs s JOIN runs r ON r.tenant_id = s.tenant_id AND r.id = s.agent_run_id
+WHERE s.status = 'prepared' AND r.finished_at IS NOT NULL
   AND NOT EXISTS (SELECT FROM timers t WHERE t.tenant_id = s.tenant_id AND t.kind = 'skillrun' AND t.entity_id = s.id)`

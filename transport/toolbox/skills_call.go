@@ -133,6 +133,11 @@ func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Plan
 	for tries := 1; ; tries++ {
 		run, key, failed := b.startSkill(ctx, t, p)
 		if failed != nil {
+			// An earlier attempt may have begun it, before the skill was disabled, for example. The end of the
+			// call ends it too; this way its record says why.
+			if b.Skills != nil {
+				_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The call may not go on. Nothing was committed."})
+			}
 			return failed
 		}
 		duplicate := run != p.Skill.Run

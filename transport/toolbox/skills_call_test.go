@@ -435,6 +435,33 @@ func TestAPreviewWhoseKeyIsTaken(t *testing.T) {
 	}
 }
 
+// A preview that is performed a second time finds the skill disabled, while the form of the first time stands filled: the run of
+// the skill is ended, for no approval opens.
+func TestAPreviewThatIsRefusedEndsItsRun(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	book := w.skill("book", "at_commit_point", "run")
+	plan, err := w.box.Plan(t.Context(), w.caller, 1, []model.Call{model.NewCall("a", "browser_skill:book.run", `{"n":7,"reason":"asked"}`)})
+	if err != nil || plan[0].Skill == nil {
+		t.Fatal(err, plan)
+	}
+	rows := &skillRows{row: &store.SkillRun{Status: skill.Prepared, Held: true}}
+	w.box.Skills = &Skills{Rows: rows, Ask: rows.ask, Available: func() error { return nil }}
+	if out := w.box.Preview(t.Context(), w.caller, 1, plan[0]); out != nil {
+		t.Fatalf("the first time: %s", out.Content)
+	}
+	rows.asked = nil
+	w.exec(`UPDATE browser_skills SET enabled = false WHERE id = $1`, book)
+	out := w.box.Preview(t.Context(), w.caller, 1, plan[0])
+	if out == nil || !strings.Contains(out.Content, tool.ErrNotGranted) {
+		t.Fatalf("the second time: %+v", out)
+	}
+	if !slices.ContainsFunc(rows.asked, func(m any) bool { _, ends := m.(msg.WithdrawSkill); return ends }) {
+		t.Errorf("asked %v", rows.asked)
+	}
+}
+
 // An approver replaces the values of a call by those of another one, which commits them: the call gets that one's result. If the
 // other commits nothing, neither did this one.
 func TestACallThatIsEditedIntoAnother(t *testing.T) {
