@@ -89,11 +89,17 @@ func (k *kind) request(ctx context.Context, s *State, p *place) (*model.Request,
 	if m.Model.Thinking != nil {
 		req.ThinkingBudget = m.Model.Thinking.BudgetTokens
 	}
-	if k.hasTools(s) {
-		var err error
-		if req.Tools, err = k.cfg.Tools.Offer(ctx, callerOf(s)); err != nil {
-			return nil, fmt.Errorf("read the agent's tools: %w", err)
+	offer := func() (err error) {
+		if !k.hasTools(s) {
+			return nil
 		}
+		if req.Tools, err = k.cfg.Tools.Offer(ctx, callerOf(s)); err != nil {
+			return fmt.Errorf("read the agent's tools: %w", err)
+		}
+		return nil
+	}
+	if err := offer(); err != nil {
+		return nil, err
 	}
 	said, saidSize, err := k.said(ctx, s, smallRequest)
 	if err != nil {
@@ -108,8 +114,11 @@ func (k *kind) request(ctx context.Context, s *State, p *place) (*model.Request,
 		size += int64(len(req.Tools[i].Description) + len(req.Tools[i].Schema))
 	}
 	if size > smallRequest {
-		said, thread = nil, nil // a request that waits holds nothing
+		said, thread, req.Tools = nil, nil, nil // a request that waits holds nothing
 		if err := p.take(ctx, size); err != nil {
+			return nil, err
+		}
+		if err := offer(); err != nil {
 			return nil, err
 		}
 		if said, _, err = k.said(ctx, s, math.MaxInt64); err != nil {

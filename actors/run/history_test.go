@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"agentsvc/persistence/engine"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/tool"
 	"agentsvc/schemas/turn"
 )
 
@@ -86,6 +89,52 @@ func TestLargeRequestsHaveAPartOfTheNode(t *testing.T) {
 			t.Errorf("over the limit: %v", err)
 		}
 	})
+}
+
+// A request that waits holds no tools either: what is offered is read again when it has its places.
+func TestARequestThatWaitsHoldsNoTools(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tools := &largeTools{}
+		k := &kind{cfg: Config{Store: &sizes{}, Tools: tools}, requests: turn.New(8, 8)}
+		s := runningRun(t, handsOff)
+		first := place{of: k.requests, tenant: tenant}
+		if err := first.take(t.Context(), 8*smallRequest); err != nil {
+			t.Fatal(err)
+		}
+		second := place{of: k.requests, tenant: tenant}
+		answered := make(chan *model.Request, 1)
+		go func() {
+			req, err := k.request(t.Context(), &s, &second)
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- req
+		}()
+		synctest.Wait()
+		runtime.GC()
+		if len(answered) > 0 || tools.offered != 1 || tools.last.Value() != nil {
+			t.Errorf("it waits: %v; of %d offers it holds the last: %v", len(answered) == 0, tools.offered, tools.last.Value() != nil)
+		}
+		first.give()
+		if req := <-answered; req == nil || len(req.Tools) != 1 || second.n == 0 {
+			t.Errorf("%d places, %+v", second.n, req)
+		}
+		second.give()
+	})
+}
+
+// largeTools offers one tool with a description of 1 MiB.
+type largeTools struct {
+	Tools
+	offered int
+	last    weak.Pointer[model.ToolSpec]
+}
+
+func (l *largeTools) Offer(context.Context, tool.Caller) ([]model.ToolSpec, error) {
+	out := []model.ToolSpec{{Name: "t", Description: strings.Repeat("x", 1<<20)}}
+	l.offered, l.last = l.offered+1, weak.Make(&out[0])
+	return out, nil
 }
 
 // A message's size is that of its JSON.

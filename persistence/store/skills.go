@@ -164,11 +164,26 @@ func (v View) SkillsOf(ctx context.Context, slugs []string) ([]*Skill, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*Skill, len(rows))
+	return readSkills(rows)
+}
+
+// SkillsWithin is SkillsOf for those whose definitions have that many bytes together; it reads no
+// others.
+func (v View) SkillsWithin(ctx context.Context, slugs []string, bytes int) ([]*Skill, error) {
+	rows, err := all[skillOf](ctx, v, "skills_within", v.tenant, slugs, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return readSkills(rows)
+}
+
+func readSkills(rows []skillOf) (out []*Skill, err error) {
+	out = make([]*Skill, len(rows))
 	for i := range rows {
 		if out[i], err = rows[i].read(); err != nil {
 			return nil, err
 		}
+		rows[i].Definition = nil // it is decoded
 	}
 	return out, nil
 }

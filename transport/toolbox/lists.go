@@ -118,7 +118,7 @@ func (b *Toolbox) workflowAccess(ctx context.Context, t id.TenantID, w id.Workfl
 // view finds what may be called: the tools of the servers and skills that the manifest names and a
 // grant allows. Unless only is nil, these are the servers with one of these slugs, and the skills
 // with one behind skillPrefix. With names, the view has only those tools of servers that answer to
-// one of them.
+// one of them, and the skills that could have one.
 func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only, names []string) (*view, error) {
 	v := &view{access: access}
 	var targets []mcp.Target
@@ -148,7 +148,7 @@ func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, 
 	if v.specs, err = b.lists(ctx, t, targets, locked, keep); err != nil {
 		return nil, err
 	}
-	if err := b.addSkills(ctx, t, v, m, only); err != nil {
+	if err := b.addSkills(ctx, t, v, m, only, names); err != nil {
 		return nil, err
 	}
 	if m.HasBuiltin(agent.BuiltinKBSearch) {

@@ -21,8 +21,23 @@ import (
 
 const skillPrefix = string(tool.BrowserSkill) + ":"
 
-// addSkills adds the tools of the manifest's skills that a grant names. only is as in view.
-func (b *Toolbox) addSkills(ctx context.Context, t id.TenantID, v *view, m *agent.Manifest, only []string) error {
+const (
+	// maxSkills bounds the definitions of skills that one request uses, in bytes. Decoded, and as the schemas that a model gets,
+	// they have several times as many.
+	maxSkills = 4 << 20
+	// What has more than freeSkills is read in a place of the node, one of a tenant.
+	freeSkills = 256 << 10
+)
+
+// addSkills adds the tools of the manifest's skills that a grant names, the first of them up to
+// maxSkills. only and names are as in view.
+func (b *Toolbox) addSkills(ctx context.Context, t id.TenantID, v *view, m *agent.Manifest, only, names []string) error {
+	if len(names) > 0 && only == nil && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(skill.Ops, skill.Op(name)) }) {
+		only = make([]string, len(names)) // no tool of a skill has another bare name
+		for i, name := range names {
+			only[i] = ownerOf(name)
+		}
+	}
 	var slugs []string
 	for _, use := range m.Tools.BrowserSkills {
 		granted := slices.ContainsFunc(v.access.Skills, func(k tool.Skill) bool { return k.Slug == use.Skill && k.Enabled })
@@ -33,7 +48,14 @@ func (b *Toolbox) addSkills(ctx context.Context, t id.TenantID, v *view, m *agen
 	if len(slugs) == 0 {
 		return nil
 	}
-	skills, err := b.Tables.View(t).SkillsOf(ctx, slugs)
+	skills, err := b.Tables.View(t).SkillsWithin(ctx, slugs, freeSkills)
+	if err == nil && len(skills) < len(slugs) {
+		if err = b.teaching.Take(ctx, t); err != nil {
+			return err
+		}
+		defer b.teaching.Give(t)
+		skills, err = b.Tables.View(t).SkillsWithin(ctx, slugs, maxSkills)
+	}
 	if err != nil {
 		return err
 	}

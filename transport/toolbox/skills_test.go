@@ -3,6 +3,7 @@ package toolbox
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -130,5 +131,50 @@ func TestSkillsAreOffered(t *testing.T) {
 	w.exec(`DELETE FROM tool_grants WHERE browser_skill_id = $1`, book)
 	if got := w.offered(); got != "part.dry_run try.dry_run" {
 		t.Errorf("without grants: %s", got)
+	}
+}
+
+// security.md: what a tenant supplies is work that must be bounded. A turn uses definitions of 4 MiB, those of the first slugs; a
+// call by the name of a server's tool reads none, though the manifest of a workflow's tool node names every skill of a grant.
+func TestDefinitionsAreReadWithinBounds(t *testing.T) {
+	t.Parallel()
+	w := newSearched(t)
+	w.caller.Manifest = &agent.Manifest{}
+	values := make([]string, 100)
+	for i := range values {
+		values[i] = fmt.Sprintf("%03d %s", i, strings.Repeat("x", 1990))
+	}
+	enum, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide := strings.Replace(claim, `"params":[`, `"params":[{"name":"e","type":"enum","enum":`+string(enum)+`},`, 1) // 200 KB
+	wide = strings.Replace(wide, `"steps":[`, `"steps":[{"id":"e","kind":"select","target":{"selector":"#e"},"param":"e"},`, 1)
+	const made = 24
+	for i := range made {
+		s := w.skill(fmt.Sprintf("s%02d", i), "at_commit_point", "run", "dry_run")
+		w.exec(`UPDATE browser_skills SET definition = $2::json WHERE id = $1`, s, wide)
+	}
+	offers, err := w.box.Offer(t.Context(), w.caller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, last := 0, ""
+	for _, o := range offers {
+		size += len(o.Schema)
+		last = o.Name
+	}
+	fit := maxSkills / len(wide)
+	if want := fmt.Sprintf("browser_skill:s%02d.run", fit-1); len(offers) != 2*fit || fit >= made || last != want || size > 2*maxSkills {
+		t.Errorf("%d offers of %d bytes, the last is %s, want %s", len(offers), size, last, want)
+	}
+	for _, c := range []struct {
+		name string
+		read int
+	}{{"refund", 0}, {"shop.refund", 0}, {"browser_skill:s23.run", 1}, {"browser_skill:none.run", 0}, {"dry_run", fit}} {
+		v, _, err := w.box.named(t.Context(), &w.caller, []string{c.name})
+		if err != nil || len(v.skills) != c.read {
+			t.Errorf("%s: %d definitions were read, want %d (%v)", c.name, len(v.skills), c.read, err)
+		}
 	}
 }

@@ -59,6 +59,8 @@ type Toolbox struct {
 	Config
 	reads   accesses
 	masking *fair.Places
+	// teaching are the places for definitions of skills (maxSkills).
+	teaching *fair.Places
 
 	mu    sync.Mutex                           // guards the maps below
 	down  map[listedAs]time.Time               // until when servers that did not answer a list are not asked
@@ -84,7 +86,8 @@ func New(c Config) *Toolbox {
 	if c.Note == nil {
 		c.Note = func(store.Exchange) {}
 	}
-	return &Toolbox{Config: c, masking: fair.New(max(1, runtime.GOMAXPROCS(0)/2), 1), reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]time.Time{}, saved: map[listedAs]weak.Pointer[tool.Spec]{}}
+	some := max(1, runtime.GOMAXPROCS(0)/2)
+	return &Toolbox{Config: c, masking: fair.New(some, 1), teaching: fair.New(some, 1), reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]time.Time{}, saved: map[listedAs]weak.Pointer[tool.Spec]{}}
 }
 
 // Offer implements run.Tools.

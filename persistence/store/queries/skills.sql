@@ -50,6 +50,12 @@ FROM browser_skills s JOIN tenants t ON t.id = s.tenant_id WHERE s.tenant_id = $
 SELECT s.id, s.slug, s.name, s.description, s.definition, s.policy, s.secret_refs, s.revision, s.node_id, s.enabled, t.residency
 FROM browser_skills s JOIN tenants t ON t.id = s.tenant_id WHERE s.tenant_id = $1 AND s.slug = ANY ($2) ORDER BY s.slug
 
+-- The first of them whose definitions have $3 bytes together.
+-- name: skills_within
+SELECT s.id, s.slug, s.name, s.description, s.definition, s.policy, s.secret_refs, s.revision, s.node_id, s.enabled, t.residency
+FROM (SELECT *, sum(octet_length(definition::text)) OVER (ORDER BY slug) AS upto FROM browser_skills WHERE tenant_id = $1 AND slug = ANY ($2)) s
+JOIN tenants t ON t.id = s.tenant_id WHERE s.tenant_id = $1 AND s.upto <= $3 ORDER BY s.slug
+
 -- Names of tools need no definitions.
 -- name: skills_known
 SELECT slug, policy->>'approval' AS approval FROM browser_skills WHERE tenant_id = $1 AND enabled
