@@ -57,7 +57,7 @@ long: ## what CI leaves out for its half hour, a test a line in .ci/long: outage
 	$(GO) test -count=1 -parallel 4 -timeout 40m -run "^($$(paste -sd'|' .ci/long))$$" ./cmd/svc/blackbox ./actors/stream ./cluster/membership ./persistence/journal ./persistence/pgtest ./persistence/private ./persistence/store ./transport/browser
 
 crash: long ## kill -9 at every commit boundary and at random under load, against a real server process; and make long
-	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 50m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/ingest ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
+	$(GO) test -tags failpoints -count=1 -parallel 4 -timeout 50m -run 'TestCrash|TestSIGTERMWhile|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/ingest ./actors/skillrun ./actors/sync ./actors/thread ./actors/trigger ./persistence/journal ./persistence/failpoint
 	$(GO) test -tags failpoints -count=1 -timeout 10m -run 'TestAChromiumElsewhere|TestTheOperatorDoesWithoutASandbox|TestNoDatagramLeaves' ./transport/browser
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)

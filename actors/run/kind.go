@@ -106,8 +106,10 @@ func New(cfg Config) durable.Kind[State] {
 		Idle:  idle,
 		Left:  func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
 		Finishes: func(e durable.Effect) bool {
-			switch e.(type) {
-			case ModelCall, ToolCall, Preview, Retrieve, Deliver:
+			switch e := e.(type) {
+			case ToolCall:
+				return e.Call.Plan.Skill == nil // a call of a skill only waits for the skill's run, and finds it again
+			case ModelCall, Retrieve, Deliver:
 				return true
 			}
 			return false

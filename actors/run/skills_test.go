@@ -177,6 +177,19 @@ func TestTheEndOfARunTellsItsSkills(t *testing.T) {
 	}
 }
 
+// A node that stops does not wait for a call that waits for the run of a browser skill: nobody goes on with a form that is
+// filled again, and the next node's call finds the run.
+func TestALeavingNodeDoesNotWaitForSkills(t *testing.T) {
+	finishes := New(Config{Store: engine.New(nil)}).Finishes
+	of := &Call{Plan: tool.Planned{Skill: &tool.SkillCall{Previews: true}}}
+	if finishes(Preview{Call: of}) || finishes(ToolCall{Call: of}) {
+		t.Error("it waits")
+	}
+	if !finishes(ToolCall{Call: &Call{}}) {
+		t.Error("it does not wait for the call of a tool server")
+	}
+}
+
 // A person who responds to a call of a browser skill rejects it (service.md, Browser skill run
 // outcomes).
 func TestARespondedSkillIsRejected(t *testing.T) {

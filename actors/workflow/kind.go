@@ -119,13 +119,14 @@ func New(cfg Config) durable.Kind[State] {
 	}
 }
 
-// finishes reports whether a node waits for an effect before the run leaves it: for a call, what
-// comes before its approval, and for a walk beside tool nodes. The answer of a call is in no row while
-// its end is walked, or while it is queued behind the walk of other ends.
+// finishes reports whether a node waits for an effect before the run leaves it: for a call, and for a
+// walk beside tool nodes. The answer of a call is in no row while its end is walked, or while it is
+// queued behind the walk of other ends. A call of a skill only waits for the skill's run, and finds it
+// again.
 func finishes(e durable.Effect) bool {
 	switch e := e.(type) {
-	case CallTool, Preview:
-		return true
+	case CallTool:
+		return e.Step.Call.Plan.Skill == nil
 	case Walk:
 		return slices.ContainsFunc(e.Of.Open, func(o *Step) bool { return e.Of.typeOf(o) == flow.Tool })
 	}

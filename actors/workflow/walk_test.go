@@ -121,6 +121,14 @@ func TestAnAnsweredCallLeavesWithItsRun(t *testing.T) {
 		t.Fatalf("it owes %v", owed)
 	}
 	finishes := workflow.New(workflow.Config{Store: engine.New(nil)}).Finishes
+	of := workflow.Step{Call: &workflow.Call{}}
+	if !finishes(workflow.CallTool{Step: &of}) {
+		t.Error("the node does not wait for a call")
+	}
+	of.Call.Plan.Skill = &tool.SkillCall{Previews: true} // the next node's call finds the run of the skill
+	if finishes(workflow.CallTool{Step: &of}) || finishes(workflow.Preview{Step: &of}) {
+		t.Error("the node waits for a call that waits for a browser skill")
+	}
 	if !finishes(walk) {
 		t.Error("the node does not wait for the walk")
 	}
