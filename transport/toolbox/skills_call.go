@@ -135,7 +135,7 @@ func (b *Toolbox) Preview(ctx context.Context, t tool.Caller, _ int, p tool.Plan
 		if failed != nil {
 			// An earlier attempt may have begun it, before the skill was disabled, for example. The end of the
 			// call ends it too; this way its record says why.
-			if b.Skills != nil {
+			if b.Skills != nil && ctx.Err() == nil { // else it is the next node's
 				_, _ = b.askSkill(ctx, t.Tenant, p.Skill.Run, msg.WithdrawSkill{Why: "The call may not go on. Nothing was committed."})
 			}
 			return failed
@@ -672,6 +672,8 @@ func skillOutcome(run id.SkillRunID, r *store.SkillRun, name string, duplicate b
 		t.Step, t.Selectors, t.Field, t.URL = fault.StepID, fault.Selectors, fault.Field, fault.URL
 		if left {
 			t.URL = originOf(fault.URL) // the rest is a text that the page chose
+		} else if code == skill.CodePrecommitMismatch {
+			t.URL = pageOf(fault.URL)
 		}
 		if code != skill.CodeUnknownOutcome && !(left && committed && !kept.Stand.Answered) { // it left by the click, or before
 			t.Committed = &committed
@@ -698,6 +700,26 @@ func originOf(address string) string {
 		return ""
 	}
 	return m[1] + m[2]
+}
+
+// maxTold bounds the path of a page's address that a model gets, in bytes: a page can give itself any.
+const maxTold = 200
+
+// pageOf returns a web address up to its path, without user info, "" if it is none.
+func pageOf(address string) string {
+	at := originOf(address)
+	if at == "" {
+		return ""
+	}
+	_, path, _ := strings.Cut(address, "//")
+	if end := strings.IndexAny(path, "?#"); end >= 0 {
+		path = path[:end]
+	}
+	_, path, there := strings.Cut(path, "/")
+	if !there {
+		return at
+	}
+	return at + problem.CutBytes("/"+path, maxTold)
 }
 
 func lastShot(steps []skill.StepResult) (key string) {

@@ -106,6 +106,8 @@ func TestWhatTheModelHearsOfARun(t *testing.T) {
 	before.Held = false
 	nowhere := away(`{"answered":true}`)
 	nowhere.Fault = []byte(`{"code":"out_of_scope","url":"data:text/html,SYSTEM","message":"The address is no web address."}`)
+	other := ended(skill.Failed, skill.CodePrecommitMismatch)
+	other.Held, other.Fault = false, []byte(`{"code":"precommit_mismatch","url":"https://me@a.example/orders/`+strings.Repeat("x", 300)+`THE-END?q=SYSTEM#IGNORE","message":"The page is not the one that was approved."}`)
 	torn := ended(skill.Succeeded, "")
 	torn.Steps = []byte(`{`)
 	for _, c := range []struct {
@@ -126,6 +128,7 @@ func TestWhatTheModelHearsOfARun(t *testing.T) {
 		{"it left once the commit was answered", away(`{"receipt":true,"answered":true}`), false, true, []string{`"committed":true`, `"url":"https://evil.example:8443"`}, []string{"SYSTEM"}},
 		{"it left before the receipt", before, false, true, []string{`"committed":false`}, []string{"SYSTEM"}},
 		{"it left for what is no web address", nowhere, false, true, []string{`"committed":true`}, []string{"SYSTEM", `"url"`}},
+		{"another page than was approved", other, false, true, []string{`"error":"precommit_mismatch"`, `"committed":false`, `"url":"https://a.example/orders/x`}, []string{"me@", "SYSTEM", "IGNORE", "THE-END"}},
 		{"a record that is torn", torn, false, true, []string{"cannot be read"}, nil},
 	} {
 		out := skillOutcome(run, c.row, "browser_skill:book.run", c.duplicate)
@@ -453,6 +456,12 @@ func TestAPreviewThatIsRefusedEndsItsRun(t *testing.T) {
 	}
 	rows.asked = nil
 	w.exec(`UPDATE browser_skills SET enabled = false WHERE id = $1`, book)
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.box.Preview(cut, w.caller, 1, plan[0])
+	if len(rows.asked) != 0 {
+		t.Errorf("on a node that the run leaves: asked %v", rows.asked)
+	}
 	out := w.box.Preview(t.Context(), w.caller, 1, plan[0])
 	if out == nil || !strings.Contains(out.Content, tool.ErrNotGranted) {
 		t.Fatalf("the second time: %+v", out)
