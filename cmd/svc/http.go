@@ -120,7 +120,7 @@ func (s *service) makeEdge(context.Context) error {
 		notice = drainNotice
 	}
 	server, err := edge.NewServer(edge.Config{
-		Table: table, Auth: auth, Live: s.live, DrainNotice: notice, MaxConns: maxConns(), MaxConnsPerIP: c.AddressConns, Limits: s.ledger, Replays: platform.Replays{Store: s.tables}, Classify: platform.Classify, Log: s.log, Metrics: s.metrics, Spans: s.tracer,
+		Table: table, Auth: auth, Live: s.live, DrainNotice: notice, MaxConns: maxConns(), MaxConnsPerIP: c.AddressConns, Limits: s.ledger, Replays: platform.Replays{Store: s.tables}, KeyedFingerprints: s.mesh == nil, Classify: platform.Classify, Log: s.log, Metrics: s.metrics, Spans: s.tracer,
 		TrustedProxies: c.TrustedProxies, DrainWindow: drainWindow, Streams: sse.Config{Heartbeat: c.Heartbeat},
 	})
 	if err != nil {

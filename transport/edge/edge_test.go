@@ -783,6 +783,38 @@ func TestIdempotency(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	})
+	// A row tells nobody who guesses the body that it is right, and a node among others finds what it stored when it was alone,
+	// as it finds the rows of an earlier build when it is alone.
+	t.Run("what is kept of a body", func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.KeyedFingerprints = true })
+		among := newWorld(t)
+		plain := sha256.Sum256([]byte(body + "?"))
+		for _, first := range []*world{w, among} {
+			alone := first == w
+			one, again := post(first, body, "Idempotency-Key: k"), post(first, body, "Idempotency-Key: k")
+			if one.status != 200 || again.body != one.body || len(first.replays.rows) != 1 {
+				t.Fatalf("alone %v: %d, %d rows", alone, one.status, len(first.replays.rows))
+			}
+			for k, row := range first.replays.rows {
+				if (row.Fingerprint == plain) == alone {
+					t.Errorf("alone %v: the row has the hash of the body: %v", alone, row.Fingerprint == plain)
+				}
+				for _, second := range []bool{true, false} {
+					i := &Idempotency{IdemKey: k, keyed: second}
+					if i.describe(plain); !i.Matches(row.Fingerprint) {
+						t.Errorf("alone %v, then %v: a repeat is refused", alone, second)
+					}
+					if i.describe(sha256.Sum256([]byte("another body?"))); i.Matches(row.Fingerprint) {
+						t.Errorf("alone %v, then %v: another body passes", alone, second)
+					}
+					i.Key = "another"
+					if i.describe(plain); alone && second && i.Fingerprint == row.Fingerprint {
+						t.Error("the form does not depend on the key")
+					}
+				}
+			}
+		}
+	})
 	t.Run("a repeat while the first is in progress", func(t *testing.T) {
 		w := newWorld(t)
 		w.srv.flightWait = 30 * time.Millisecond

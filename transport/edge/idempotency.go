@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
 	"net/http"
@@ -27,8 +28,31 @@ type IdemKey struct {
 // is set once the last file is read.
 type Idempotency struct {
 	IdemKey
-	Fingerprint [sha256.Size]byte
-	Status      int // status of the response, if the handler succeeds
+	Fingerprint [sha256.Size]byte // as it is stored: see describe
+	Status      int               // status of the response, if the handler succeeds
+
+	keyed bool              // Config.KeyedFingerprints
+	other [sha256.Size]byte // the other form
+}
+
+// describe sets the fingerprint of a request. The hash of a body tells who guesses the body that it is right: a password that was
+// typed is in some. So what is stored is keyed with the Idempotency-Key, which no row holds.
+func (i *Idempotency) describe(hash [sha256.Size]byte) {
+	h := hmac.New(sha256.New, []byte(i.Key))
+	h.Write([]byte("fingerprint 1"))
+	h.Write(hash[:])
+	if i.Fingerprint = hash; i.keyed {
+		h.Sum(i.Fingerprint[:0])
+		i.other = hash
+	} else {
+		h.Sum(i.other[:0])
+	}
+}
+
+// Matches reports whether a stored fingerprint is that of the request. Rows of other builds, and of a node
+// that was alone before it joined others, have the other form.
+func (i *Idempotency) Matches(kept [sha256.Size]byte) bool {
+	return kept == i.Fingerprint || kept == i.other
 }
 
 // Stored is a kept response.
@@ -149,31 +173,31 @@ func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]
 	if s.cfg.Replays == nil {
 		return s.plain(rq, do)
 	}
-	idem := &Idempotency{IdemKey: k, Status: rq.ep.Status}
+	idem := &Idempotency{IdemKey: k, Status: rq.ep.Status, keyed: s.cfg.KeyedFingerprints}
 	known := false
-	sum := func() ([sha256.Size]byte, error) {
-		if !known {
-			var err error
-			if idem.Fingerprint, err = fingerprint(); err != nil {
-				return idem.Fingerprint, err
-			}
+	describe := func() error {
+		if known {
+			return nil
+		}
+		hash, err := fingerprint()
+		if err == nil {
+			idem.describe(hash)
 			known = true
 		}
-		return idem.Fingerprint, nil
+		return err
 	}
 	if !late {
-		if _, err := sum(); err != nil {
+		if err := describe(); err != nil {
 			return err
 		}
 	}
 	rq.caller.Idem = idem
 
 	repeat := func(kept *Stored) error {
-		print, err := sum()
-		if err != nil {
+		if err := describe(); err != nil {
 			return err
 		}
-		if print != kept.Fingerprint {
+		if !idem.Matches(kept.Fingerprint) {
 			return problem.New(problem.CodeIdempotencyConflict, "This Idempotency-Key was used with another request.")
 		}
 		if rq.again != nil {
@@ -237,8 +261,8 @@ func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]
 			return err
 		}
 		if status >= http.StatusOK && status < http.StatusMultipleChoices {
-			if print, err := sum(); err == nil {
-				f.kept = &Stored{Fingerprint: print, Status: status, Body: body}
+			if describe() == nil {
+				f.kept = &Stored{Fingerprint: idem.Fingerprint, Status: status, Body: body}
 			}
 		}
 		return rq.json(status, body)

@@ -33,6 +33,9 @@ type Config struct {
 	Log      zerolog.Logger
 	Metrics  prometheus.Registerer // may be nil
 	Spans    Spans                 // nil: nothing is told
+	// KeyedFingerprints keeps hashes of bodies out of rows. A node of a build that does not know of it would refuse the repeats
+	// of such requests: among other nodes it is set from the release on that follows the first one which knows of it.
+	KeyedFingerprints bool
 	// Live reports whether the node holds its lease. Without it every route except those
 	// marked Always answers UNAVAILABLE at once, before authentication. nil means always
 	// live.

@@ -84,7 +84,9 @@ func (u *Upload) Next() (*File, error) {
 		}
 		u.done = true
 		if u.rq.caller.Idem != nil {
-			u.sum.Sum(u.rq.caller.Idem.Fingerprint[:0])
+			var hash [sha256.Size]byte
+			u.sum.Sum(hash[:0])
+			u.rq.caller.Idem.describe(hash)
 		}
 		return nil, io.EOF
 	}

@@ -201,7 +201,7 @@ func (p *Platform) decideOne(ctx context.Context, c *edge.Caller, a id.ApprovalI
 		switch kept, failed := p.Store.Kept(ctx, c.Tenant, key); {
 		case failed != nil:
 			err = failed
-		case kept != nil && kept.Fingerprint == c.Idem.Fingerprint:
+		case kept != nil && c.Idem.Matches(kept.Fingerprint):
 			d = new(api.Decided)
 			err = json.Unmarshal(kept.Body, d)
 		case kept != nil:
