@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -162,6 +163,8 @@ var errNoSandbox = fmt.Errorf("%w: this machine does not let Chromium use its sa
 
 var errNoSandboxElsewhere = fmt.Errorf("%w: the Chromium of SVC_BROWSER_CDP runs without its sandbox: start it without --no-sandbox, "+
 	"or set SVC_BROWSER_NO_SANDBOX=true if something else confines it", ErrUnavailable)
+
+var errOpenElsewhere = fmt.Errorf("%w: the Chromium of SVC_BROWSER_CDP lets pages send past the proxy: start it with %s", ErrUnavailable, strings.Join(proxied, " "))
 
 // Prepare signs in and performs the steps before the commit in a fresh context, locates the
 // commit's target and reads the page back. The session is not nil only if that landed; the caller

@@ -263,7 +263,7 @@ func TestAChromiumElsewhereTrustsNoOtherSite(t *testing.T) {
 // says so.
 func TestAChromiumElsewhereWithoutASandbox(t *testing.T) {
 	t.Parallel()
-	far := startRemote(t, 0, "--no-sandbox")
+	far := startRemote(t, 0, append([]string{"--no-sandbox"}, proxied...)...)
 	cfg := config(t)
 	cfg.CDP, cfg.Production = far.url(), true
 	w := newWorld(t)
@@ -278,6 +278,43 @@ func TestAChromiumElsewhereWithoutASandbox(t *testing.T) {
 		if allowed && (err != nil || r.Event != skill.Verified) || !allowed && !errors.Is(err, errNoSandboxElsewhere) {
 			t.Fatalf("allowed %v: %v %s", allowed, err, show(t, r))
 		}
+	}
+}
+
+// TestAChromiumElsewhereThatSendsPastTheProxy: WebRTC and QUIC of a Chromium that was started without our arguments reach what the
+// guard refuses. In production it is not used, whatever the operator says of its sandbox; in development the log says so.
+func TestAChromiumElsewhereThatSendsPastTheProxy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		args       []string
+		production bool
+		refused    bool
+		warns      int
+	}{
+		"in production, with both":      {proxied, true, false, 0},
+		"in production, WebRTC is open": {proxied[1:], true, true, 0},
+		"in production, QUIC is on":     {proxied[:1], true, true, 0},
+		"in development":                {nil, false, false, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := &lines{}
+			cfg := config(t)
+			cfg.CDP, cfg.Production, cfg.NoSandbox, cfg.Log = startRemote(t, 0, c.args...).url(), c.production, true, zerolog.New(log)
+			b, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = b.Close(context.Background()) })
+			r, err := b.Read(context.Background(), w.job(t, page("/lab/plain", false), `{}`))
+			if c.refused != errors.Is(err, errOpenElsewhere) || c.refused != errors.Is(err, ErrUnavailable) || !c.refused && (err != nil || r.Event != skill.Verified) {
+				t.Error(err, show(t, r))
+			}
+			if got := strings.Count(log.String(), "lets pages send past the proxy, which"); got != c.warns {
+				t.Errorf("%d warnings: %s", got, log.String())
+			}
+		})
 	}
 }
 

@@ -142,7 +142,7 @@ func (b *Browser) launch() (*engine, error) {
 		if b.stops() {
 			return nil, errStopping
 		}
-		if errors.Is(err, errNoSandboxElsewhere) {
+		if errors.Is(err, errNoSandboxElsewhere) || errors.Is(err, errOpenElsewhere) {
 			b.cfg.Log.Error().Err(err).Msg("browser skills are refused")
 			return nil, err
 		}
@@ -160,9 +160,12 @@ func (b *Browser) launch() (*engine, error) {
 	return nil, fmt.Errorf("%w: Chromium did not start: %s", ErrUnavailable, brief(err))
 }
 
+// proxied are the arguments that keep pages from sending datagrams past the proxy.
+var proxied = []string{"--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--disable-quic"}
+
 // args are Chromium's arguments besides Playwright's own.
 var args = []string{
-	"--disable-quic", "--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+	proxied[0], proxied[1], "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 	"--disable-gpu", "--disable-dev-shm-usage", "--js-flags=--max-old-space-size=384", "--disable-breakpad", "--disable-crash-reporter", "--no-pings",
 }
 
@@ -299,11 +302,9 @@ func (b *Browser) connect(e *engine, pw *playwright.Playwright, sandboxed bool) 
 var errDied = errors.New("the browser ended")
 
 // confinedElsewhere refuses, in production, a Chromium elsewhere that says of itself that it has no
-// sandbox. One that does not answer is the operator's to confine.
+// sandbox, or that its pages may send past the proxy. One that does not answer is the operator's to
+// confine.
 func (b *Browser) confinedElsewhere(of playwright.Browser) error {
-	if !b.cfg.Production || b.cfg.NoSandbox {
-		return nil
-	}
 	var said any
 	s, err := of.NewBrowserCDPSession()
 	if err == nil {
@@ -311,13 +312,23 @@ func (b *Browser) confinedElsewhere(of playwright.Browser) error {
 		_ = s.Detach()
 	}
 	if err != nil {
-		b.cfg.Log.Warn().Str("err", brief(err)).Msg("the chromium elsewhere does not say whether it has a sandbox")
+		b.cfg.Log.Warn().Str("err", brief(err)).Msg("the chromium elsewhere does not say how it was started")
 		return nil
 	}
 	info, _ := said.(map[string]any)
 	line, _ := info["commandLine"].(string)
-	if strings.Contains(line+" ", "--no-sandbox ") {
+	started := strings.Fields(line)
+	if b.cfg.Production && !b.cfg.NoSandbox && slices.Contains(started, "--no-sandbox") {
 		return errNoSandboxElsewhere
+	}
+	for _, arg := range proxied {
+		switch {
+		case slices.Contains(started, arg):
+		case b.cfg.Production:
+			return errOpenElsewhere
+		default:
+			b.cfg.Log.Warn().Str("without", arg).Msg("the chromium elsewhere lets pages send past the proxy, which production refuses")
+		}
 	}
 	return nil
 }
