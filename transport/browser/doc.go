@@ -19,8 +19,9 @@
 // through a forward proxy of its own over the outbound guard; Chromium resolves no names itself
 // and has no other way out (no QUIC, no WebRTC outside the proxy). A landing of the main frame,
 // or one of its redirects, outside the skill's hosts or the tenant's residency ends the job with
-// LeftScope. From the commit on, the proxy does not send such a request where it reads it. Dialogs are dismissed, popups closed, downloads, file choosers, permissions and
-// service workers refused; the step's note says so.
+// LeftScope. From the commit on, the proxy does not send such a request where it reads it. Dialogs are dismissed, popups closed, downloads and file choosers refused; the step's
+// note says so. Permissions and service workers are refused, and popups without a click stopped, by Chromium itself,
+// which tells only the page.
 //
 // # The commit
 //

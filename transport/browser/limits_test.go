@@ -286,6 +286,37 @@ func TestABrowserThatHangsWhileItStarts(t *testing.T) {
 	}
 }
 
+// A page that spins has a processor until its step is over, and holds up no other job: pages of two jobs share no process, and all
+// of them give way to the service.
+func TestASpinningPageHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.StepTimeout, cfg.JobTimeout = time.Minute, 2*time.Minute
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	spinning := make(chan struct{})
+	go func() {
+		defer close(spinning)
+		_, _ = b.Read(ctx, w.job(t, page("/lab/loop", false), `{}`))
+	}()
+	testkit.Eventually(t, "the page is asked for", func() bool { return w.Hits("GET /lab/loop") > 0 })
+	if r, err := b.Read(context.Background(), w.job(t, page("/lab/plain", false), `{}`)); err != nil || r.Event != skill.Verified {
+		t.Error(err, show(t, r))
+	}
+	select {
+	case <-spinning:
+		t.Error("the page that spins had ended before")
+	default:
+	}
+	cancel()
+	<-spinning
+}
+
 // TestMemoryIsBounded: a page that takes more memory than it may have is ended, the browser stays.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()

@@ -565,12 +565,19 @@ func (t *taught) touchIfLive() {
 	}
 }
 
-// look takes a picture unless an action is under way, which takes its own.
+// look takes a picture unless an action is under way, which takes its own, or another reader has just
+// taken one.
 func (t *taught) look(ctx context.Context) error {
 	select {
 	case t.turn <- struct{}{}:
 		defer t.give()
 	default:
+		return nil
+	}
+	t.mu.Lock()
+	fresh := time.Since(t.pictured) < shotEvery
+	t.mu.Unlock()
+	if fresh {
 		return nil
 	}
 	return t.publish(ctx)
@@ -596,18 +603,23 @@ func (t *taught) taken(holder string) (*msg.Recorded, error) {
 	}
 	defer t.give()
 	t.mu.Lock()
-	usable := t.view.Status == skill.RecorderEnded && (t.view.DryRun == nil || t.view.DryRun.Status != skill.ReplayFailed)
-	failed := t.view.DryRun
+	ended, replay := t.view.Status == skill.RecorderEnded, t.view.DryRun
+	usable := ended && replay != nil && replay.Status == skill.ReplayLanded
 	held := t.holder != "" && t.holder != holder && time.Since(t.taking) < recorderTaking
 	if usable && !held {
 		t.holder, t.taking = holder, time.Now()
 	}
 	t.mu.Unlock()
-	if failed != nil && failed.Status == skill.ReplayFailed {
-		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: its dry run did not land: "+failed.Message+" Finish it again with other params, or record anew.")
-	}
-	if !usable {
+	switch {
+	case usable:
+	case !ended:
 		return nil, unknownSession()
+	case replay == nil:
+		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: it ended without a dry run. Finish it first.")
+	case replay.Status == skill.ReplaySkipped:
+		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: its dry run was skipped. Finish it with reads_only if the skill only reads, or record anew and mark the commit step.")
+	default:
+		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: its dry run did not land: "+replay.Message+" Finish it again with other params, or record anew.")
 	}
 	if held {
 		return nil, problem.New(problem.CodeBrowserSkillInvalid, "recorder_session_id: a skill is being made of this session already")

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -768,12 +769,65 @@ func TestARepetitionWaitsForTheStart(t *testing.T) {
 	})
 }
 
+// A page that changes all the time is looked at four times in a second, however many read it.
+func TestReadersShareThePictures(t *testing.T) {
+	t.Parallel()
+	p := newPupil(t, recorderOf(quickly(t)), id.TenantID{UUID: id.NewAnywhere()})
+	p.start(serves(t, `<title>Clock</title><p id=r></p><script>setInterval(() => { document.getElementById("r").textContent = performance.now() }, 5)</script>`).url + "/")
+	s := p.r.find(&p.q)
+	taken := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.number
+	}
+	began, first := time.Now(), taken()
+	over := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				s.mu.Lock()
+				shown := s.view.Shot
+				s.mu.Unlock()
+				q := p.q
+				q.Do, q.After = msg.RecordRead, shown
+				if _, err := p.r.Record(t.Context(), &q); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	testkit.Eventually(t, "six pictures", func() bool { return taken()-first >= 6 })
+	n, most := taken()-first, int(time.Since(began)/shotEvery)+1
+	close(over)
+	readers.Wait()
+	if n > most {
+		t.Errorf("%d pictures, at most %d in the time", n, most)
+	}
+}
+
 // The steps of an ended session are one call's until that says what became of the skill, a minute at most.
 func TestStepsAreTakenByOneCall(t *testing.T) {
 	t.Parallel()
 	r := &Recorder{sessions: map[id.RecorderSessionID]*taught{}}
 	s := &taught{r: r, id: id.RecorderSessionID{UUID: id.NewAnywhere()}, turn: make(chan struct{}, 1), changed: make(chan struct{}), view: skill.RecorderSession{Status: skill.RecorderEnded}}
 	r.sessions[s.id] = s
+	for _, c := range []struct { // a skill is saved once its dry run landed
+		replay *skill.Replay
+		says   string
+	}{{nil, "without a dry run"}, {&skill.Replay{Status: skill.ReplaySkipped}, "was skipped"}, {&skill.Replay{Status: skill.ReplayFailed}, "did not land"}} {
+		s.view.DryRun = c.replay
+		if _, err := r.Record(t.Context(), &msg.Record{Do: msg.RecordTaken, Session: s.id, Holder: "a"}); !is(err, problem.CodeBrowserSkillInvalid, c.says) {
+			t.Errorf("%+v: %v", c.replay, err)
+		}
+	}
+	s.view.DryRun = &skill.Replay{Status: skill.ReplayLanded}
 	ask := func(do msg.RecordDo, holder string) error {
 		_, err := r.Record(t.Context(), &msg.Record{Do: do, Session: s.id, Holder: holder})
 		return err

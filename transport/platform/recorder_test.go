@@ -62,7 +62,7 @@ func (r *recorder) Record(_ context.Context, q *msg.Record) (*msg.Recorded, erro
 		}
 		s.Steps = append(s.Steps, skill.Step{ID: "send", Phase: skill.Main, Kind: a.Kind.Step(), Target: a.Target})
 	case msg.RecordFinish:
-		s.Status, s.DryRun = skill.RecorderEnded, &skill.Replay{Status: skill.ReplaySkipped}
+		s.Status, s.DryRun = skill.RecorderEnded, &skill.Replay{Status: skill.ReplayLanded}
 	case msg.RecordEnd, msg.RecordUsed:
 		if r.calls--; q.Key == "" || r.calls == 0 {
 			delete(r.live, q.Principal)
@@ -151,7 +151,7 @@ func TestRecorderRoutes(t *testing.T) {
 	w.routes(w.a.fill(), append(rows,
 		route{"click", "POST", at + "/actions", `{"kind":"click","target":{"selector":"#send"}}`, 200, "", `"id":"send"`, ""},
 		route{"a live session", "POST", "/v1/browser-skills", create, 400, problem.CodeBrowserSkillInvalid, "recorder_session_id: unknown session", ""},
-		route{"finish without a body", "POST", at + "/finish", "", 200, "", `"status":"skipped"`, "browser_skill.recorder_session.finish"},
+		route{"finish without a body", "POST", at + "/finish", "", 200, "", `"status":"succeeded"`, "browser_skill.recorder_session.finish"},
 		route{"a start that the guard refuses", "PATCH", "/v1/browser-skills/{skill}", `{"owner_attested": true, "recorder_session_id": "` + strings.TrimPrefix(at, sessions+"/") + `",
 			"definition": {"start_url": "http://localhost/claims", "target_hosts": ["localhost:80"], "steps": [], "commit_step_id": "send"}}`, 400, problem.CodeBrowserSkillInvalid, "definition.start_url: refused by the outbound guard", ""},
 		route{"its steps become a skill's", "POST", "/v1/browser-skills", create, 201, "", `"selector":"#send"`, "browser_skill.create"},

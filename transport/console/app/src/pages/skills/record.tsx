@@ -67,12 +67,12 @@ function Recording({ f, s, of }: { f: Follow; s: Session; of: string }) {
             <button type="button" onClick={() => (s.steps.length > 0 && !lost ? setAsking({ what: "discard" }) : discard())}>
               Discard
             </button>
-            {(live || tried) && (
-              <button type="button" class={tried && s.dry_run!.status !== "failed" ? "" : "primary"} disabled={s.steps.length === 0 || f.waiting.value > 0} onClick={() => setAsking({ what: "finish" })}>
+            {(live || (s.status === "ended" && !lost)) && (
+              <button type="button" class={tried && s.dry_run!.status === "succeeded" ? "" : "primary"} disabled={s.steps.length === 0 || f.waiting.value > 0} onClick={() => setAsking({ what: "finish" })}>
                 {tried ? "Dry run again" : "Finish and dry run"}
               </button>
             )}
-            {tried && s.dry_run!.status !== "failed" && (
+            {tried && s.dry_run!.status === "succeeded" && (
               <button type="button" class="primary" onClick={() => setAsking({ what: "save" })}>
                 Save skill
               </button>
@@ -136,7 +136,7 @@ function Tried({ s }: { s: Session }) {
       )}
       {d.status === "skipped" && (
         <p class="alert warn" role="status">
-          <strong>Nothing was replayed:</strong> no commit point is marked, so a replay might change something.
+          <strong>Nothing was replayed:</strong> no commit point is marked, so a replay might change something. A skill is saved once its dry run succeeded: if it only reads, say so in another dry run.
         </p>
       )}
       {d.status === "failed" && (
