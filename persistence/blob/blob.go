@@ -27,6 +27,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,10 +137,10 @@ func newStore(files backend, owner string) *Store {
 	return &Store{files: files, owner: owner, writing: map[string]bool{}, notes: map[string][]string{}}
 }
 
-// Check writes, reads, lists and removes a small file, and returns the first error.
+// Check writes, reads, lists and removes a small file, and returns the first error. The file has no
+// owner: this process may be no member, or not yet, and a Sweep of another one must leave it alone.
 func (s *Store) Check(ctx context.Context) error {
-	name := s.begin()
-	defer s.done(name)
+	name := path.Join(temporary, rand.Text())
 	if err := s.files.write(ctx, name, "x"); err != nil {
 		return fmt.Errorf("write a file: %w", err)
 	}

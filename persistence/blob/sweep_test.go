@@ -140,7 +140,7 @@ func TestSweepTellsTheLivingFromTheDead(t *testing.T) {
 	}
 }
 
-// Files without an owner are those of an older release.
+// Files without an owner are those of a Check that did not end.
 func TestSweepOfFilesWithoutAnOwner(t *testing.T) {
 	dirs, at := share(t, "one")
 	for name, age := range map[string]time.Duration{"0123": young + time.Minute, "4567": 0} {
@@ -155,6 +155,35 @@ func TestSweepOfFilesWithoutAnOwner(t *testing.T) {
 	sweep(t, dirs[0], &rows{}, 1)
 	if got := all(t, at); got != ".tmp/4567" {
 		t.Errorf("left: %s", got)
+	}
+}
+
+// meanwhile calls a function between the steps of a Check.
+type meanwhile struct {
+	backend
+	happens func()
+}
+
+func (m meanwhile) read(ctx context.Context, name string) (string, error) {
+	m.happens()
+	return m.backend.read(ctx, name)
+}
+
+// TestACheckBesideASweep: a process checks the store before it is a member, and svc doctor never is one. Processes that sweep meanwhile
+// take it for dead, and leave its file alone.
+func TestACheckBesideASweep(t *testing.T) {
+	t.Parallel()
+	dirs, at := share(t, "one", "two")
+	swept := 0
+	one := newStore(meanwhile{dirs[0].files, func() {
+		swept++
+		sweep(t, dirs[1], &rows{dead: []string{"one"}}, 0)
+	}}, "one")
+	if err := one.Check(t.Context()); err != nil || swept != 1 {
+		t.Errorf("%v, %d sweeps meanwhile", err, swept)
+	}
+	if got := all(t, at); got != "" {
+		t.Errorf("afterwards: %s", got)
 	}
 }
 
