@@ -19,13 +19,14 @@ import (
 // The laws of browser skills in the storms (service.md, Browser skill run outcomes).
 const (
 	lawSkillOnce   = "2: a form that a person approved is sent at most once, and one that no person approved never is"
+	lawSkillUndone = "2: what was sent is taken back at most once, and only where a check failed"
 	lawSkillTold   = "2: a run of a browser skill says what became of its form, and unknown_outcome where nobody knows"
 	lawSkillEnds   = "a run of a browser skill ends, and so does the agent's run that called it"
 	lawSkillBilled = "a run of a browser skill is counted once"
 	lawSkillLeft   = "no browser outlives its node"
 )
 
-var skillLaws = []string{lawSkillOnce, lawSkillTold, lawSkillEnds, lawSkillBilled, lawSkillLeft}
+var skillLaws = []string{lawSkillOnce, lawSkillUndone, lawSkillTold, lawSkillEnds, lawSkillBilled, lawSkillLeft}
 
 // skillTale is an agent's run that cancels one order in a back office, with what became of it.
 type skillTale struct {
@@ -33,6 +34,7 @@ type skillTale struct {
 	order   string
 	cuts    bool // the site acts, and cuts the connection
 	rejects bool
+	undoes  bool // a check of the skill fails, and it takes back what it sent
 
 	run      string
 	asked    map[string]bool // approvals that were opened
@@ -43,6 +45,7 @@ type skillTale struct {
 	heard   string // what the model heard
 	rows    []skillRun
 	effects int // at the site
+	undone  int // there too
 	usage   int // records
 }
 
@@ -57,7 +60,7 @@ func (x *skillTale) play(ctx context.Context, c *caller) error {
 		RunID string `json:"run_id"`
 	}
 	input := `/call browser_skill:` + x.of.slug + `.run {"order":"` + x.order + `","cause":"stock","reason":"r"}`
-	a, err := c.careful(ctx, "POST", "/v1/agents/"+x.of.agent+"/runs", "skill-"+x.order, object{"input": input})
+	a, err := c.careful(ctx, "POST", "/v1/agents/"+x.of.agent+"/runs", fmt.Sprint("skill-", x.of.slug, " ", x.order), object{"input": input})
 	if err == nil && a.status != http.StatusAccepted {
 		err = fmt.Errorf("POST of %s: %s", x.order, a)
 	}
@@ -158,7 +161,7 @@ func (x *skillTale) look(ctx context.Context, c *caller) error {
 			x.approved++
 		}
 	}
-	x.rows, x.usage, x.effects = rows.Items, len(records.Items), x.of.Effects(x.order)
+	x.rows, x.usage, x.effects, x.undone = rows.Items, len(records.Items), x.of.Effects(x.order), x.of.Restores(x.order)
 	return nil
 }
 
@@ -191,6 +194,8 @@ func (x *skillTale) hold(rule ruling) {
 		return
 	}
 	rule(lawSkillTold, x.effects >= least && x.effects <= most, "the run for order %s is %q, and it was cancelled %d times", x.order, end, x.effects)
+	rule(lawSkillUndone, x.undone == 0 || x.undone == 1 && r.Status == "verification_failed", "the run for order %s is %q, and it was taken back %d times", x.order, end, x.undone)
+	rule(lawSkillTold, !x.undoes || r.Status != "succeeded", "a check of the run for order %s fails, and it succeeded", x.order)
 	hears := map[string]string{"succeeded": `"status":"succeeded"`, "rejected": `"rejected":true`}[r.Status]
 	if hears == "" {
 		hears = `"error":"` + code + `"`
@@ -304,6 +309,19 @@ func TestSkillLawsFindFaults(t *testing.T) {
 		{"it is still committing", func(x *skillTale) { x.rows[0].Status, x.rows[0].Code = "committing", nil }, lawSkillEnds},
 		{"the agent's run hangs", func(x *skillTale) { x.err = context.DeadlineExceeded }, lawSkillEnds},
 		{"the agent's run fails", func(x *skillTale) { x.status = "failed" }, lawSkillEnds},
+		{"a check failed, and it is taken back", func(x *skillTale) {
+			is(x, "verification_failed", "verification_failed", `{"error":"verification_failed"}`, 1)
+			x.undoes, x.undone = true, 1
+		}, ""},
+		{"it is taken back twice", func(x *skillTale) {
+			is(x, "verification_failed", "verification_failed", `{"error":"verification_failed"}`, 1)
+			x.undoes, x.undone = true, 2
+		}, lawSkillUndone},
+		{"it is taken back, and nobody knows whether it was to be", func(x *skillTale) {
+			is(x, "committed", "unknown_outcome", `{"error":"unknown_outcome"}`, 1)
+			x.undoes, x.undone = true, 1
+		}, lawSkillUndone},
+		{"a check fails, and it succeeded", func(x *skillTale) { x.undoes = true }, lawSkillTold},
 		{"it is counted twice", func(x *skillTale) { x.usage = 2 }, lawSkillBilled},
 		{"it is not counted", func(x *skillTale) { x.usage = 0 }, lawSkillBilled},
 		{"a code", func(x *skillTale) { x.rows[0].Status, x.rows[0].Code = "committed", code("") }, lawSkillEnds},
